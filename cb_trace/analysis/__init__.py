@@ -1,0 +1,1 @@
+"""What the attributed kernels and the replays mean: partition, error terms, figures."""

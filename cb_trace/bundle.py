@@ -1,0 +1,361 @@
+"""The bundle: what the recording half writes and the reading half reads.
+
+A folder, or a zip of one, with ``manifest.json`` at its root and the Kineto traces beside it.
+Standard library only: this file is imported on machines that have torch and nothing else, and on
+machines that have no torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import tempfile
+import types
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from functools import cache
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from urllib.parse import quote, unquote
+
+from cb_trace.errors import CbTraceError
+
+MANIFEST = "manifest.json"
+BUNDLE_FORMAT = "cb-trace bundle"
+BUNDLE_VERSION = 1
+
+RANGE_PREFIX = "cb:"
+ROOT_RANGE = "cb:<root>"
+STEP_PREFIX = "ProfilerStep#"
+REPLAY_PREFIX = "cb_replay:"
+
+Phase = Literal["forward", "backward", "recompute", "optimizer", "step"]
+Mode = Literal["eager", "compile", "cudagraph", "compile+cudagraph"]
+Role = Literal["context", "sequence", "isolated", "foreign"]
+Deployment = Literal["eager", "graph"]
+Condition = Literal["hot", "cold", "graph"]
+SampleKind = Literal["bare", "bare_after", "profiled", "sequence"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """How and where a recording was made. Carries no path and no environment of the machine."""
+
+    run_id: str
+    created_at: str  # ISO 8601, UTC
+    workload: str  # provider name, or module:function, or the name given to cb_trace.record
+    provider: str | None  # what `cb-trace replay` can build it from again; None for a live model
+    settings: dict[str, str | int | float | bool]
+    mode: Mode
+    phases: list[Phase]
+    dtype: str  # fp32, or the autocast dtype
+    seed: int
+    device_type: Literal["cuda", "cpu"]
+    device_name: str
+    tool_version: str
+    torch_version: str
+    python_version: str
+    cuda_version: str | None = None
+    driver_version: str | None = None
+    sm_clock_mhz: int | None = None  # under load, before the first profile
+    l2_bytes: int | None = None
+    cpu_threads: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleRecord:
+    """One module of the tree; ``path`` is canonical (wrappers removed), the root is ``""``."""
+
+    path: str
+    class_name: str
+    parent: str | None  # path of the parent; None for the root
+    depth: int
+    ordinal: int  # position in named_modules() order
+    parameters: int  # inclusive of children, shared parameters once
+    parameter_bytes: int
+    buffer_bytes: int
+    signature: str  # class and configuration, for deduplication
+    aliases: list[str] = field(default_factory=list)  # further paths of one shared module
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceRecord:
+    """One Kineto file of the bundle; ``file`` is relative to the bundle's root."""
+
+    file: str
+    role: Role
+    sha256: str
+    rank: int = 0
+    world_size: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSamples:
+    """Step timings of one kind; ``bare`` is wall time with no profiler attached."""
+
+    kind: SampleKind
+    deployment: Deployment
+    ns: list[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayRecord:
+    """One module replayed alone on one of its captured inputs, in one phase and condition.
+
+    ``samples_ns`` are bare wall per call (N calls back to back between one synchronised pair,
+    less the empty pair, over N). The profiled kernels are in the traces of role ``isolated``
+    under ranges named by :func:`replay_range`. A shared measurement points at the one that
+    holds the samples by ``measured_id`` and has no samples of its own.
+    """
+
+    replay_id: int
+    path: str
+    phase: Phase
+    condition: Condition
+    call_index: int  # the captured call, counted from 0 in call order within a step
+    calls: int  # calls a step that this measurement stands for
+    measured_id: int  # equals replay_id where measured here
+    samples_ns: list[int] = field(default_factory=list)
+    calls_per_sample: int = 0
+    profiled_calls: int = 0
+    skipped: str | None = None  # the reason; then no samples and no kernels
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """Something a reader of the figures must know; ``path`` where it is about one module."""
+
+    reason: str
+    detail: str = ""
+    path: str | None = None
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """Everything measured that is not an event of a trace."""
+
+    run: RunRecord
+    modules: list[ModuleRecord]
+    traces: list[TraceRecord]
+    step_samples: list[StepSamples]
+    replays: list[ReplayRecord] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """An opened bundle. ``path`` is the folder or the zip."""
+
+    path: Path
+    manifest: Manifest
+
+    def trace_file(self, record: TraceRecord) -> Path:
+        """Path of a trace; it may lead through the zip, see :func:`readable`."""
+        return self.path / record.file
+
+
+# --- names that travel inside a trace ---------------------------------------------------------
+
+
+def range_name(path: str) -> str:
+    """The profiler range of a module call.
+
+    Kineto replaces a name that holds a non-printable byte by ``unknown`` and turns backslashes
+    into slashes (shared facts, traces.md section 7), so such characters are percent-encoded.
+    """
+    return RANGE_PREFIX + quote(path, safe=_PLAIN) if path else ROOT_RANGE
+
+
+def path_of_range(name: str) -> str | None:
+    """Inverse of :func:`range_name`; None for a name that is no module range."""
+    if name == ROOT_RANGE:
+        return ""
+    return unquote(name[len(RANGE_PREFIX) :]) if name.startswith(RANGE_PREFIX) else None
+
+
+def replay_range(replay_id: int, iteration: int) -> str:
+    """The profiler range of one profiled call of a replay."""
+    return f"{REPLAY_PREFIX}{replay_id}:{iteration}"
+
+
+_PLAIN = " !#$&()*+,-./:;=?@[]^_{|}~"
+_MEMBER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*(/[A-Za-z0-9][A-Za-z0-9_.-]*)*")
+
+
+# --- writing ----------------------------------------------------------------------------------
+
+
+def write_bundle(folder: Path, manifest: Manifest) -> None:
+    """Write ``manifest.json`` into a folder that already holds the traces it names."""
+    document = {"format": BUNDLE_FORMAT, "version": BUNDLE_VERSION, **asdict(manifest)}
+    part = folder / f".{MANIFEST}.part"
+    part.write_text(json.dumps(document, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    part.replace(folder / MANIFEST)
+
+
+def pack_bundle(folder: Path, target: Path) -> None:
+    """Zip a bundle folder to ``target``, by a temporary file and a rename."""
+    part = target.with_name(f".{target.name}.part")
+    try:
+        with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
+            for file in sorted(p for p in folder.rglob("*") if p.is_file()):
+                stored = zipfile.ZIP_STORED if file.suffix == ".gz" else zipfile.ZIP_DEFLATED
+                archive.write(file, file.relative_to(folder).as_posix(), stored)
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def file_sha256(path: Path) -> str:
+    """SHA-256 of a file's bytes, in hex."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+# --- reading ----------------------------------------------------------------------------------
+
+
+def is_bundle(path: Path) -> bool:
+    """Whether a path is a bundle: a folder or a zip with a manifest at its root."""
+    if path.is_dir():
+        return (path / MANIFEST).is_file()
+    if not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        return MANIFEST in archive.namelist()
+
+
+def open_bundle(path: Path) -> Bundle:
+    """Read and check a bundle's manifest.
+
+    :raises CbTraceError: no such path, no manifest, not ours, from a newer version, or malformed.
+    """
+    if not path.exists():
+        raise CbTraceError(f"no such bundle: {path}", hint="check the path")
+    if not is_bundle(path):
+        raise CbTraceError(
+            f"{path} is no cb-trace bundle: it has no {MANIFEST} at its root",
+            hint="record one with 'cb-trace profile … -o bundle.zip'",
+        )
+    with readable(path / MANIFEST) as file:
+        return Bundle(path, _parse_manifest(path, file.read_bytes()))
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[Path]:
+    """Give a real file for a path that may lead through a zip (``a.zip/context.json.gz``).
+
+    A member is unpacked to a temporary file for as long as the context lasts.
+
+    :raises CbTraceError: nothing is there.
+    """
+    archive = next((p for p in path.parents if p.is_file() and zipfile.is_zipfile(p)), None)
+    if archive is None:
+        if not path.is_file():
+            raise CbTraceError(f"no such file: {path}", hint="check the path")
+        yield path
+        return
+    member = path.relative_to(archive).as_posix()
+    with tempfile.TemporaryDirectory(prefix="cb-trace-") as folder:
+        target = Path(folder) / PurePosixPath(member).name
+        with zipfile.ZipFile(archive) as source:
+            if member not in source.namelist():
+                raise CbTraceError(f"{archive} holds no {member}", hint="record it again")
+            try:
+                with source.open(member) as packed, target.open("wb") as out:
+                    shutil.copyfileobj(packed, out, 1 << 20)
+            except (zipfile.BadZipFile, EOFError, OSError) as error:
+                raise CbTraceError(f"{archive} is damaged at {member}: {error}") from error
+        yield target
+
+
+def stored_path(file: Path, profile: Path) -> str:
+    """How a profile names a file: relative to the profile's folder, so both can be moved."""
+    return Path(os.path.relpath(file.resolve(), profile.resolve().parent)).as_posix()
+
+
+def located_path(stored: str, profile: Path) -> Path:
+    """Inverse of :func:`stored_path`; the file need not exist."""
+    return Path(os.path.normpath(profile.resolve().parent / stored))
+
+
+def _parse_manifest(path: Path, text: bytes) -> Manifest:
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise CbTraceError(f"{path}: {MANIFEST} is not JSON: {error}") from error
+    if not isinstance(document, dict) or document.get("format") != BUNDLE_FORMAT:
+        raise CbTraceError(f"{path}: {MANIFEST} is not a manifest of cb-trace")
+    version = document.get("version")
+    if not isinstance(version, int) or version > BUNDLE_VERSION:
+        raise CbTraceError(
+            f"{path} was written by a newer cb-trace (bundle version {version}; this one reads "
+            f"{BUNDLE_VERSION})",
+            hint="upgrade cb-trace",
+        )
+    try:
+        manifest = _build(Manifest, document)
+        _check_members(manifest)
+    except (KeyError, TypeError, ValueError) as error:
+        raise CbTraceError(f"{path}: malformed {MANIFEST}: {error}") from error
+    return manifest
+
+
+def _check_members(manifest: Manifest) -> None:
+    for record in manifest.traces:
+        if not _MEMBER.fullmatch(record.file):
+            raise ValueError(f"a trace's file name leads outside the bundle: {record.file!r}")
+
+
+def _build(cls: type[T], value: Any) -> T:
+    """Build a record from JSON, checking every type; unknown keys are ignored, not kept."""
+    if not isinstance(value, dict):
+        raise TypeError(f"{cls.__name__} must be an object")
+    hints: dict[str, Any] = _hints(cls)  # type: ignore[arg-type]
+    given: dict[str, Any] = {}
+    for item in fields(cls):  # type: ignore[arg-type]
+        if item.name in value:
+            given[item.name] = _checked(hints[item.name], value[item.name], item.name)
+        elif item.default is MISSING and item.default_factory is MISSING:
+            raise KeyError(f"{cls.__name__} has no {item.name}")
+    return cls(**given)
+
+
+@cache
+def _hints(cls: Any) -> dict[str, Any]:
+    return get_type_hints(cls)
+
+
+def _checked(kind: Any, value: Any, name: str) -> Any:
+    """Check a JSON value against a type annotation and return it, records built."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if is_dataclass(kind) and isinstance(kind, type):
+        return _build(kind, value)
+    if origin is list and isinstance(value, list):
+        return [_checked(inner[0], item, name) for item in value]
+    if origin is dict and isinstance(value, dict):
+        return {str(key): _checked(inner[1], item, name) for key, item in value.items()}
+    if origin in (Union, types.UnionType):
+        if any(_fits(option, value) for option in inner):
+            return value
+    elif (origin is Literal and value in inner) or (origin is None and _fits(kind, value)):
+        return value
+    raise TypeError(f"{name} has the wrong type: {type(value).__name__} {str(value)[:40]!r}")
+
+
+def _fits(kind: Any, value: Any) -> bool:
+    if kind is type(None):
+        return value is None
+    if kind is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if kind is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(kind, type) and isinstance(value, kind)

@@ -1,0 +1,1 @@
+"""Record a step: bare timing, live inputs, profiled steps, the bundle."""

@@ -1,0 +1,1 @@
+"""Workloads that ship, and the way to a user's own."""

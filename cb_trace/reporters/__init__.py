@@ -1,0 +1,1 @@
+"""A profile as a table, JSON, or an annotated trace."""

@@ -1,0 +1,1 @@
+"""The DuckDB profile: schema, views, create, open, append."""

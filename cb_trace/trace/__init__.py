@@ -1,0 +1,1 @@
+"""A Kineto file becomes typed event tables: decoded natively, repaired where needed, linked."""

@@ -1,0 +1,1 @@
+"""Replay every module alone on its live inputs, and time it."""
