@@ -15,6 +15,7 @@ import shutil
 import tempfile
 import types
 import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
@@ -272,7 +273,7 @@ def readable(path: Path) -> Iterator[Path]:
             try:
                 with source.open(member) as packed, target.open("wb") as out:
                     shutil.copyfileobj(packed, out, 1 << 20)
-            except (zipfile.BadZipFile, EOFError, OSError) as error:
+            except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
                 raise CbTraceError(f"{archive} is damaged at {member}: {error}") from error
         yield target
 
