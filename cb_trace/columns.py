@@ -266,6 +266,13 @@ TERM: Schema = {  # inclusive of children
     "low_ns": "BIGINT",
     "high_ns": "BIGINT",
 }
+VERDICT: Schema = {  # inclusive of children
+    "run_id": "VARCHAR",
+    "module_id": "INTEGER",
+    "phase": "VARCHAR",
+    "deployment": "VARCHAR",
+    "text": "VARCHAR",  # one sentence: which number to believe, and why
+}
 
 TABLES: dict[str, Schema] = {
     "run": RUN,
@@ -289,6 +296,7 @@ TABLES: dict[str, Schema] = {
     "module_context": MODULE_CONTEXT,
     "partition": PARTITION,
     "term": TERM,
+    "verdict": VERDICT,
 }
 
 

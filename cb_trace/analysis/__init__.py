@@ -1,1 +1,24 @@
-"""What the attributed kernels and the replays mean: partition, error terms, figures."""
+"""Figures from attributed events: frames of :mod:`cb_trace.columns` in, frames out; no I/O.
+
+Definitions: DESIGN, section 5. Every function is pure and deterministic.
+"""
+
+from cb_trace.analysis.context import module_context
+from cb_trace.analysis.error_terms import terms
+from cb_trace.analysis.partition import step_partition
+from cb_trace.analysis.replays import replay_figures
+from cb_trace.analysis.stats import BareStep, Interval, interval_stats
+from cb_trace.analysis.verdicts import Figures, verdict, verdicts
+
+__all__ = [
+    "BareStep",
+    "Figures",
+    "Interval",
+    "interval_stats",
+    "module_context",
+    "replay_figures",
+    "step_partition",
+    "terms",
+    "verdict",
+    "verdicts",
+]
