@@ -1,1 +1,15 @@
-"""The DuckDB profile: schema, views, create, open, append."""
+"""One DuckDB file a profile: create it, append to it, open it, and the named queries over it."""
+
+from cb_trace.store.draft import Draft, append, create
+from cb_trace.store.opening import open_profile
+from cb_trace.store.queries import Query, named_queries, named_query
+
+__all__ = [
+    "Draft",
+    "Query",
+    "append",
+    "create",
+    "named_queries",
+    "named_query",
+    "open_profile",
+]

@@ -1,0 +1,1 @@
+-- The public views (DESIGN section 4).
