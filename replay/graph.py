@@ -1,0 +1,71 @@
+"""CUDA graphs of a step or a module, or the reason why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class GraphCapture:
+    """A captured graph, or ``reason`` in one line where the callable cannot be captured."""
+
+    graph: torch.cuda.CUDAGraph | None = None
+    reason: str | None = None
+
+    def replay(self) -> None:
+        """Launch the graph on the current stream."""
+        if self.graph is None:
+            raise RuntimeError(f"no graph was captured: {self.reason}")
+        self.graph.replay()
+
+
+def capture_graph(run: Callable[[], object], device: torch.device, warmup: int = 3) -> GraphCapture:
+    """Capture one run into a CUDA graph, after ``warmup`` runs on the capturing stream.
+
+    Autocast's cache of cast weights is emptied before and after: a weight cast before the capture
+    would be missing from the graph, and one cast inside it lives in the graph's own memory, which
+    a later eager call must not read. No output is kept alive: its memory belongs to the graph.
+    """
+    if device.type != "cuda":
+        return GraphCapture(reason="no CUDA device")
+    try:
+        return GraphCapture(graph=_capture(run, device, warmup))
+    except Exception as error:
+        _recover(device)
+        return GraphCapture(reason=f"cannot be captured: {one_line(error)}")
+    finally:
+        torch.clear_autocast_cache()
+
+
+def one_line(error: BaseException) -> str:
+    """An exception as ``Type: first line``, without addresses of this machine's files."""
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0].strip()}"[:200] if text else type(error).__name__
+
+
+def _capture(run: Callable[[], object], device: torch.device, warmup: int) -> torch.cuda.CUDAGraph:
+    with torch.cuda.device(device):
+        stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(stream):
+            for _ in range(warmup):
+                run()
+        torch.cuda.current_stream(device).wait_stream(stream)
+        torch.cuda.synchronize(device)
+        torch.clear_autocast_cache()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=stream):
+            run()
+        torch.cuda.synchronize(device)
+        return graph
+
+
+def _recover(device: torch.device) -> None:
+    """Clear the error a broken capture leaves behind, so that the next measurement can run."""
+    try:
+        torch.cuda.synchronize(device)
+    except RuntimeError:
+        torch.cuda.synchronize(device)

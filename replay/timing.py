@@ -1,0 +1,146 @@
+"""Bare timing: wall time of a callable with no profiler attached.
+
+On CUDA a window is a pair of events on the current stream, on the CPU ``perf_counter_ns``. An
+empty window costs something itself (15 µs on an H200, shared facts h200.md), so its median is
+measured once a device and subtracted. Nothing but the callable runs inside a window.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from functools import cache
+
+import torch
+
+WINDOW_FACTOR = 200  # a window this many empty windows long loses 0.5 % to the correction at most
+MIN_WINDOW_NS = 100_000
+MAX_CALLS = 10_000
+
+Run = Callable[[], object]
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until the device has done all that was asked of it; nothing to do on the CPU."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def time_block(
+    run: Run,
+    device: torch.device,
+    *,
+    min_samples: int = 30,
+    min_seconds: float = 2.0,
+    max_seconds: float = 20.0,
+    calls: int = 1,
+    noise_ratio: float | None = None,
+    before: Run | None = None,
+    queued: bool = False,
+) -> list[int]:
+    """Bare wall nanoseconds of one run, one entry a sample.
+
+    A sample is the window of ``calls`` runs back to back, less the empty window, over ``calls``.
+    Sampling ends when there are ``min_samples`` and ``min_seconds`` have passed, or with
+    ``noise_ratio`` as soon as :func:`noise` of at least ``min_samples`` is no more than that; at
+    ``max_seconds`` in any case, with three samples at the least.
+
+    ``before`` runs ahead of every window. The device is then synchronised, so that the window
+    opens on an empty queue; with ``queued`` it is not, and the window opens when the device is
+    through with ``before``, which hides the launch cost of a short run.
+    """
+    empty = empty_window_ns(device) if not queued else _queued_empty_window_ns(before, device)
+    samples: list[int] = []
+    begin = time.perf_counter()
+    while True:
+        window = _window_ns(run, device, calls, before, queued=queued)
+        samples.append(max(0, round((window - empty) / calls)))
+        elapsed = time.perf_counter() - begin
+        if len(samples) >= 3 and elapsed >= max_seconds:
+            return samples
+        if len(samples) < min_samples:
+            continue
+        if noise_ratio is not None and noise(samples) <= noise_ratio:
+            return samples
+        if noise_ratio is None and elapsed >= min_seconds:
+            return samples
+
+
+def calls_per_sample(run: Run, device: torch.device) -> int:
+    """How many runs back to back make a window that dwarfs the timer's resolution and cost."""
+    goal = max(MIN_WINDOW_NS, WINDOW_FACTOR * empty_window_ns(device))
+    calls = 1
+    while calls < MAX_CALLS:
+        window = _window_ns(run, device, calls)
+        if window >= goal:
+            break
+        grown = math.ceil(calls * goal / max(window, 1) * 1.1)
+        calls = min(max(grown, calls + 1), calls * 10, MAX_CALLS)
+    return calls
+
+
+def noise(samples: Sequence[int]) -> float:
+    """Relative standard error of the median, from the interquartile range.
+
+    1.253 × σ ÷ √n with σ = IQR ÷ 1.349, as for a normal distribution; outliers do not move it.
+    """
+    middle = statistics.median(samples)
+    if len(samples) < 2 or middle <= 0:
+        return math.inf
+    low, _, high = statistics.quantiles(samples, n=4, method="inclusive")
+    return 1.253 * (high - low) / 1.349 / math.sqrt(len(samples)) / middle
+
+
+@cache
+def empty_window_ns(device: torch.device) -> int:
+    """Median length of a window with nothing inside, opened on an empty queue."""
+    return _median_empty(device, None, queued=False)
+
+
+def _queued_empty_window_ns(before: Run | None, device: torch.device) -> int:
+    return _median_empty(device, before, queued=True, windows=5)
+
+
+def _median_empty(
+    device: torch.device, before: Run | None, *, queued: bool, windows: int = 51
+) -> int:
+    lengths = [_window_ns(_nothing, device, 0, before, queued=queued) for _ in range(windows)]
+    return round(statistics.median(lengths))
+
+
+def _nothing() -> None:
+    return None
+
+
+def _window_ns(
+    run: Run,
+    device: torch.device,
+    calls: int,
+    before: Run | None = None,
+    *,
+    queued: bool = False,
+) -> int:
+    if before is not None:
+        before()
+    if device.type == "cuda":
+        return _cuda_window_ns(run, device, calls, queued=queued)
+    begin = time.perf_counter_ns()
+    for _ in range(calls):
+        run()
+    return time.perf_counter_ns() - begin
+
+
+def _cuda_window_ns(run: Run, device: torch.device, calls: int, *, queued: bool) -> int:
+    with torch.cuda.device(device):
+        start = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        end = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        if not queued:
+            torch.cuda.synchronize(device)
+        start.record()
+        for _ in range(calls):
+            run()
+        end.record()
+        end.synchronize()
+        return round(float(start.elapsed_time(end)) * 1e6)  # a length, far below float limits
