@@ -13,17 +13,16 @@ import os
 import re
 import shutil
 import tempfile
-import types
 import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
-from functools import cache
+from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Literal
 from urllib.parse import quote, unquote
 
+from cb_trace.decode import build
 from cb_trace.errors import CbTraceError
 
 MANIFEST = "manifest.json"
@@ -37,12 +36,10 @@ REPLAY_PREFIX = "cb_replay:"
 
 Phase = Literal["forward", "backward", "recompute", "optimizer", "step"]
 Mode = Literal["eager", "compile", "cudagraph", "compile+cudagraph"]
-Role = Literal["context", "sequence", "isolated", "foreign"]
+Role = Literal["context", "sequence", "isolated", "foreign", "capture"]
 Deployment = Literal["eager", "graph"]
 Condition = Literal["hot", "cold", "graph"]
 SampleKind = Literal["bare", "bare_after", "profiled", "sequence"]
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +127,47 @@ class ReplayRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ParameterRecord:
+    """One parameter and the module that owns it: what optimizer kernels are split by."""
+
+    name: str  # fully qualified, wrappers removed
+    path: str  # of the owning module
+    numel: int
+    bytes: int
+    trainable: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledNode:
+    """One post-grad node of a compiled graph: the module it came from and the work it is."""
+
+    name: str
+    target: str  # the operator, aten.mul.Tensor
+    path: str | None  # from nn_module_stack or fwd_nn_module_stack; None: neither, nor neighbours
+    phase: Phase
+    bytes: int  # of its tensor inputs and outputs
+    flops: int  # 0 where no formula is known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledKernel:
+    """One kernel call in the generated code of a compiled graph, in call order."""
+
+    name: str  # triton_poi_fused_…, cpp_fused_…, extern_kernels.mm
+    handle: int  # Inductor's counter, from 1 in each graph
+    nodes: list[CompiledNode]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledGraph:
+    """One graph that Inductor compiled; ``key`` is the hash in `## Call CompiledFxGraph key ##`."""
+
+    key: str
+    phase: Phase  # forward or backward
+    kernels: list[CompiledKernel]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
     """Something a reader of the figures must know; ``path`` where it is about one module."""
 
@@ -149,6 +187,8 @@ class Manifest:
     step_samples: list[StepSamples]
     replays: list[ReplayRecord] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
+    parameters: list[ParameterRecord] = field(default_factory=list)
+    graphs: list[CompiledGraph] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,7 +343,7 @@ def _parse_manifest(path: Path, text: bytes) -> Manifest:
             hint="upgrade cb-trace",
         )
     try:
-        manifest = _build(Manifest, document)
+        manifest = build(Manifest, document)
         _check_members(manifest)
     except (KeyError, TypeError, ValueError) as error:
         raise CbTraceError(f"{path}: malformed {MANIFEST}: {error}") from error
@@ -314,49 +354,3 @@ def _check_members(manifest: Manifest) -> None:
     for record in manifest.traces:
         if not _MEMBER.fullmatch(record.file):
             raise ValueError(f"a trace's file name leads outside the bundle: {record.file!r}")
-
-
-def _build(cls: type[T], value: Any) -> T:
-    """Build a record from JSON, checking every type; unknown keys are ignored, not kept."""
-    if not isinstance(value, dict):
-        raise TypeError(f"{cls.__name__} must be an object")
-    hints: dict[str, Any] = _hints(cls)  # type: ignore[arg-type]
-    given: dict[str, Any] = {}
-    for item in fields(cls):  # type: ignore[arg-type]
-        if item.name in value:
-            given[item.name] = _checked(hints[item.name], value[item.name], item.name)
-        elif item.default is MISSING and item.default_factory is MISSING:
-            raise KeyError(f"{cls.__name__} has no {item.name}")
-    return cls(**given)
-
-
-@cache
-def _hints(cls: Any) -> dict[str, Any]:
-    return get_type_hints(cls)
-
-
-def _checked(kind: Any, value: Any, name: str) -> Any:
-    """Check a JSON value against a type annotation and return it, records built."""
-    origin, inner = get_origin(kind), get_args(kind)
-    if is_dataclass(kind) and isinstance(kind, type):
-        return _build(kind, value)
-    if origin is list and isinstance(value, list):
-        return [_checked(inner[0], item, name) for item in value]
-    if origin is dict and isinstance(value, dict):
-        return {str(key): _checked(inner[1], item, name) for key, item in value.items()}
-    if origin in (Union, types.UnionType):
-        if any(_fits(option, value) for option in inner):
-            return value
-    elif (origin is Literal and value in inner) or (origin is None and _fits(kind, value)):
-        return value
-    raise TypeError(f"{name} has the wrong type: {type(value).__name__} {str(value)[:40]!r}")
-
-
-def _fits(kind: Any, value: Any) -> bool:
-    if kind is type(None):
-        return value is None
-    if kind is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if kind is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    return isinstance(kind, type) and isinstance(value, kind)
