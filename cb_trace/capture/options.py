@@ -1,0 +1,71 @@
+"""What a recording does: the options of the command line and of the Python API."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, get_args
+
+from cb_trace.errors import CbTraceError
+
+if TYPE_CHECKING:
+    import torch
+
+Dtype = Literal["fp32", "bf16", "fp16"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordOptions:
+    """Options of a recording; the defaults are the main job's.
+
+    ``grad`` None leaves autograd on for a workload with a step of its own and runs a plain
+    forward under ``torch.no_grad()``. ``dtype`` is autocast's; fp32 means no autocast.
+    """
+
+    device: str = "cpu"
+    dtype: Dtype = "fp32"
+    seed: int = 0
+    warmup: int = 3  # steps before anything is measured
+    steps: int = 3  # profiled steps
+    grad: bool | None = None
+    graph: bool = True  # also time the step as a CUDA graph, where it can be captured
+    replay: bool = True
+    dedup: bool = True
+    bare_samples: int = 30  # at the least, and
+    bare_seconds: float = 2.0  # at the least
+    replay_seconds: float = 30.0  # for all isolated timing
+    profiled_calls: int = 3  # of every replay
+    max_capture_bytes: int | None = None  # of live inputs; None: half of the free memory
+
+    def __post_init__(self) -> None:
+        if self.dtype not in get_args(Dtype):
+            raise CbTraceError(
+                f"unknown dtype {self.dtype!r}", hint=f"one of {', '.join(get_args(Dtype))}"
+            )
+        for name in ("warmup", "steps", "bare_samples", "profiled_calls"):
+            if getattr(self, name) < 1:
+                raise CbTraceError(f"{name} must be at least 1")
+
+
+def device_of(name: str) -> torch.device:
+    """The device a name stands for, ``cuda`` with its index.
+
+    :raises CbTraceError: torch does not know it or this machine has none.
+    """
+    import torch
+
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise CbTraceError(f"unknown device {name!r}", hint="cpu, cuda or cuda:N") from None
+    if device.type not in ("cpu", "cuda"):
+        raise CbTraceError(f"cannot record on {device.type}", hint="cpu, cuda or cuda:N")
+    if device.type == "cpu":
+        return torch.device("cpu")
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    index = device.index if device.index is not None else 0
+    if index >= count:
+        raise CbTraceError(
+            f"this machine has {count or 'no'} CUDA device{'s' * (count > 1)}",
+            hint="use --device cpu" if not count else f"use cuda:0 to cuda:{count - 1}",
+        )
+    return torch.device("cuda", index)

@@ -1,0 +1,138 @@
+"""The module tree under canonical paths: wrappers removed, a shared module once."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import nn
+from torch.nn.parallel import DataParallel, DistributedDataParallel
+
+from cb_trace.bundle import ModuleRecord
+
+# Attribute names under which a wrapper keeps the module it wraps: torch.compile, FSDP,
+# activation checkpointing; data-parallel wrappers are known by class, as "module" is a common name.
+_WRAPPED = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
+_PLACE = re.compile(r"(layer|block)_?(idx|id|index|num|number)$")  # where it stands, not what it is
+
+
+@dataclass(slots=True)
+class _Node:
+    """A module at its first place in the tree; the other places are its aliases."""
+
+    module: nn.Module
+    path: str
+    parent: str | None
+    depth: int
+    aliases: list[str] = field(default_factory=list)
+
+    def child(self, name: str, module: nn.Module) -> _Node:
+        path = f"{self.path}.{name}" if self.path else name
+        return _Node(module, path, self.path, self.depth + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleTree:
+    """Records of all modules in order, and the modules themselves by canonical path."""
+
+    records: list[ModuleRecord]
+    modules: dict[str, nn.Module]
+
+
+def module_tree(model: nn.Module) -> ModuleTree:
+    """The tree of a model. Take it after a warm-up step: lazy modules have no shapes before."""
+    nodes: dict[int, _Node] = {}
+    _walk(_Node(unwrapped(model), "", None, 0), nodes, ())
+    signatures: dict[int, str] = {}
+    return ModuleTree(
+        [_record(node, ordinal, signatures) for ordinal, node in enumerate(nodes.values())],
+        {node.path: node.module for node in nodes.values()},
+    )
+
+
+def unwrapped(module: nn.Module) -> nn.Module:
+    """The module inside any wrappers."""
+    children = module._modules
+    while True:
+        name = next((name for name in _WRAPPED if children.get(name) is not None), None)
+        if name is None and isinstance(module, DataParallel | DistributedDataParallel):
+            name = "module"
+        inner = children.get(name) if name else None
+        if inner is None:
+            return module
+        module, children = inner, inner._modules
+
+
+def _walk(node: _Node, nodes: dict[int, _Node], above: tuple[int, ...]) -> None:
+    key = id(node.module)
+    if key in above:  # a module that holds itself, by way of a child
+        return
+    if key in nodes:
+        nodes[key].aliases.append(node.path)
+    else:
+        nodes[key] = node
+    for name, child in _children(node.module):
+        _walk(node.child(name, child), nodes, (*above, key))
+
+
+def _children(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Direct children by attribute name, wrappers opened."""
+    items = module._modules.items()
+    return ((name, unwrapped(child)) for name, child in items if child is not None)
+
+
+def _record(node: _Node, ordinal: int, signatures: dict[int, str]) -> ModuleRecord:
+    parameters, buffers = list(node.module.parameters()), list(node.module.buffers())
+    return ModuleRecord(
+        path=node.path,
+        class_name=type(node.module).__name__,
+        parent=node.parent,
+        depth=node.depth,
+        ordinal=ordinal,
+        parameters=sum(p.numel() for p in parameters),
+        parameter_bytes=sum(p.numel() * p.element_size() for p in parameters),
+        buffer_bytes=sum(b.numel() * b.element_size() for b in buffers),
+        signature=_signature(node.module, signatures, ()),
+        aliases=node.aliases,
+    )
+
+
+def _signature(module: nn.Module, known: dict[int, str], above: tuple[int, ...]) -> str:
+    """A digest of what decides the module's work, apart from its inputs and its values."""
+    key = id(module)
+    if key in above:
+        return "recursive"
+    if key not in known:
+        parts = [f"{type(module).__module__}.{type(module).__qualname__}", *_configuration(module)]
+        for name, child in _children(module):
+            parts.append(f"{name}={_signature(child, known, (*above, key))}")
+        known[key] = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+    return known[key]
+
+
+def _configuration(module: nn.Module) -> list[str]:
+    """Its printed settings, own plain attributes (a head count, say), parameters and buffers."""
+    try:
+        printed = module.extra_repr()
+    except Exception:  # a user's code; the attributes below still tell modules apart
+        printed = ""
+    plain = [
+        f"{name}={value!r}"
+        for name, value in sorted(vars(module).items())
+        if not name.startswith("_") and _is_plain(value) and not _PLACE.search(name)
+    ]
+    tensors = [
+        f"{name}:{tuple(t.shape)}:{t.dtype}:{t.requires_grad}"
+        for name, t in (*module._parameters.items(), *module._buffers.items())
+        if t is not None
+    ]
+    return [printed, *plain, *tensors]
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, tuple | list):
+        return all(_is_plain(item) for item in value)
+    return value is None or isinstance(value, bool | int | float | str)
