@@ -1,0 +1,313 @@
+"""What ``cb-trace compare`` shows: the module tree with its figures, read from a profile."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from cb_trace.errors import CbTraceError
+from cb_trace.reporters.modules import find_module
+from cb_trace.reporters.sql_files import fetch
+
+if TYPE_CHECKING:
+    import duckdb
+
+    Connection = duckdb.DuckDBPyConnection
+
+Sort = Literal["cost", "isolated", "error", "path"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunHead:
+    """The recording the figures come from; times in ns, None where not measured."""
+
+    run_id: str
+    workload: str | None
+    mode: str | None
+    dtype: str | None
+    device_name: str | None
+    torch_version: str | None
+    created_at: Any
+    step_bare_ns: int | None
+    step_bare_low_ns: int | None
+    step_bare_high_ns: int | None
+    step_profiled_ns: int | None
+    dilation: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleRow:
+    """One module in one phase. ``record`` is its whole row of view ``compare``."""
+
+    path: str
+    class_name: str
+    phase: str
+    parent: str | None
+    depth: int  # in the tree as shown
+    cost_us: float | None
+    share: float | None  # of the step
+    isolated_us: float | None
+    error_ratio: float | None
+    error_low: float | None  # bounds of error_ratio from the intervals of both figures
+    error_high: float | None
+    spread: float | None
+    busy_us: float | None  # device time, union; shown where no step was timed
+    skipped: str | None  # why it was not measured alone
+    record: dict[str, Any]
+
+    @property
+    def partial(self) -> bool:
+        """Whether the isolated figure leaves out a module below that was not measured."""
+        return self.record.get("isolated_from") == "partial"
+
+    @property
+    def name(self) -> str:
+        """The last part of the path; the class for the root."""
+        return self.path.rpartition(".")[2] or self.class_name
+
+    @property
+    def within_noise(self) -> bool:
+        """Whether the two figures cannot be told apart."""
+        if self.error_low is None or self.error_high is None:
+            return False
+        return self.error_low <= 0 <= self.error_high
+
+    def exceeds(self, limit: float) -> bool:
+        """Whether the error is beyond ``limit`` on either side, and not by noise."""
+        if self.error_ratio is None or self.partial:
+            return False
+        if self.error_low is None or self.error_high is None:
+            return abs(self.error_ratio) > limit
+        return self.error_low > limit or self.error_high < -limit
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One kind of time in the step."""
+
+    kind: str
+    ns: int
+    share: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A module that was not measured alone."""
+
+    path: str
+    class_name: str
+    phase: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unattributed:
+    """Device time no module can be given, over all recorded steps."""
+
+    reason: str
+    kernels: int
+    ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something a reader of the figures must know."""
+
+    reason: str
+    detail: str
+    path: str | None
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Everything that is shown; ``rows`` in the order of the tree, parents first."""
+
+    run: RunHead
+    deployment: str
+    phase: str
+    rows: list[ModuleRow]
+    parts: list[Part]
+    skipped: list[Skipped]
+    unattributed: list[Unattributed]
+    notes: list[Note]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which part of a profile to show, and in what order."""
+
+    module: str | None = None
+    depth: int | None = None
+    sort: Sort = "cost"
+    deployment: str | None = None  # default: the first of eager, graph that was measured
+    phase: str | None = None  # default: step where it was recorded, else forward
+
+
+def read_comparison(connection: Connection, selection: Selection) -> Comparison:
+    """Read a profile's comparison.
+
+    :raises CbTraceError: the selection names a deployment, phase or module that is not there.
+    """
+    run = _run(connection)
+    deployment = _choice(connection, run, "deployment", selection.deployment, ("eager", "graph"))
+    records = fetch(connection, "compare_rows", run_id=run.run_id, deployment=deployment)
+    phases = list(dict.fromkeys(r["phase"] for r in records))
+    phase = _chosen("phase", selection.phase, phases, ("step", "forward"))
+    given = {"run_id": run.run_id}
+    skipped = [Skipped(*r.values()) for r in fetch(connection, "compare_skipped", **given)]
+    reasons = {(s.path, s.phase): s.reason for s in skipped}
+    rows = [_module_row(r, run, reasons) for r in records if r["phase"] == phase]
+    return Comparison(
+        run=run,
+        deployment=deployment,
+        phase=phase,
+        rows=_arranged(rows, selection),
+        parts=_parts(connection, run, deployment),
+        skipped=skipped,
+        unattributed=[
+            Unattributed(r["reason"] or "unknown", r["kernels"], r["ns"])
+            for r in fetch(connection, "compare_unattributed", **given)
+        ],
+        notes=[Note(*r.values()) for r in fetch(connection, "compare_notes", **given)],
+    )
+
+
+def _run(connection: Connection) -> RunHead:
+    found = fetch(connection, "compare_run")
+    if not found:
+        raise CbTraceError("this profile holds no recording", hint="ingest a bundle or a trace")
+    return RunHead(**found[0])
+
+
+def _choice(
+    connection: Connection, run: RunHead, what: str, wanted: str | None, order: Sequence[str]
+) -> str:
+    found = connection.execute(
+        "SELECT DISTINCT deployment FROM compare WHERE run_id = ?", [run.run_id]
+    )
+    return _chosen(what, wanted, [value for (value,) in found.fetchall()], order)
+
+
+def _chosen(what: str, wanted: str | None, present: Sequence[str], order: Sequence[str]) -> str:
+    if wanted is not None and wanted not in present:
+        there = ", ".join(sorted(present)) or "none"
+        raise CbTraceError(f"no {what} {wanted!r} in this profile", hint=f"there is: {there}")
+    if wanted is not None:
+        return wanted
+    ranked = [value for value in order if value in present] + sorted(present)
+    return ranked[0] if ranked else order[-1]
+
+
+def _module_row(
+    record: dict[str, Any], run: RunHead, skipped: dict[tuple[str, str], str]
+) -> ModuleRow:
+    bounds = _error_bounds(record, run)
+    cost, step = record["cost_us"], run.step_bare_ns
+    return ModuleRow(
+        path=record["path"],
+        class_name=record["class"] or "",
+        phase=record["phase"],
+        parent=record.pop("parent_path"),
+        depth=0,
+        cost_us=cost,
+        share=cost * 1000 / step if cost is not None and step else None,
+        isolated_us=record["isolated_us"],
+        error_ratio=record["error_ratio"],
+        error_low=bounds[0],
+        error_high=bounds[1],
+        spread=record["spread"],
+        busy_us=record["busy_us"],
+        skipped=skipped.get((record["path"], record["phase"])),
+        record=record,
+    )
+
+
+def _error_bounds(record: dict[str, Any], run: RunHead) -> tuple[float | None, float | None]:
+    """Bounds of the error: the isolated interval over the cost's, which is the step's own.
+
+    The partition is scaled to the bare step, so a cost is as uncertain as the step is.
+    """
+    low, high, cost = *_isolated_bounds(record), record["cost_us"]
+    if low is None or high is None or not cost or cost <= 0:
+        return None, None
+    step = run.step_bare_ns or 1
+    shortest = cost * (run.step_bare_low_ns or step) / step
+    longest = cost * (run.step_bare_high_ns or step) / step
+    return low / longest - 1, high / shortest - 1
+
+
+def _isolated_bounds(record: dict[str, Any]) -> tuple[float | None, float | None]:
+    middle, spread = record["isolated_us"], record["spread"]
+    if record["isolated_from"] in {"replay", "shared"}:
+        return record["isolated_low_us"], record["isolated_high_us"]
+    if middle is None or spread is None:
+        return None, None
+    return middle * (1 - spread / 2), middle * (1 + spread / 2)  # a sum over children
+
+
+def _parts(connection: Connection, run: RunHead, deployment: str) -> list[Part]:
+    found = fetch(connection, "compare_parts", run_id=run.run_id, deployment=deployment)
+    whole = sum(r["ns"] for r in found)
+    return [Part(r["kind"], r["ns"], r["ns"] / whole if whole else None) for r in found]
+
+
+# --- the tree -----------------------------------------------------------------------------------
+
+
+def _arranged(rows: Sequence[ModuleRow], selection: Selection) -> list[ModuleRow]:
+    """Rows in tree order, siblings sorted, cut to a subtree and a depth."""
+    by_path = {row.path: row for row in rows}
+    children: dict[str | None, list[ModuleRow]] = {}
+    for row in rows:
+        children.setdefault(_nearest_parent(row, by_path), []).append(row)
+    tops = children.get(None, [])
+    if selection.module is not None:
+        tops = [by_path[find_module(selection.module, by_path)]]
+    order = _SORTS[selection.sort]
+    limit = selection.depth
+    pending = deque((row, 0) for row in sorted(tops, key=order))
+    arranged = []
+    while pending:
+        row, depth = pending.popleft()
+        arranged.append(replace(row, depth=depth))
+        if limit is None or depth < limit:
+            below = [(child, depth + 1) for child in sorted(children.get(row.path, ()), key=order)]
+            pending.extendleft(below[::-1])
+    return arranged
+
+
+def _nearest_parent(row: ModuleRow, by_path: dict[str, ModuleRow]) -> str | None:
+    """The parent that has a row; a module in which nothing ran has none."""
+    parent = row.parent
+    while parent is not None and parent not in by_path:
+        parent = parent.rpartition(".")[0] if parent else None
+    return parent
+
+
+def _falling(value: Callable[[ModuleRow], float | None]) -> Callable[[ModuleRow], Any]:
+    """Largest first, what was not measured last; ties keep the model's order."""
+
+    def key(row: ModuleRow) -> tuple[bool, float]:
+        figure = value(row)
+        return figure is None, -(figure or 0.0)
+
+    return key
+
+
+_SORTS: dict[Sort, Callable[[ModuleRow], Any]] = {
+    "cost": _falling(lambda row: row.busy_us if row.cost_us is None else row.cost_us),
+    "isolated": _falling(lambda row: row.isolated_us),
+    "error": _falling(lambda row: None if row.error_ratio is None else abs(row.error_ratio)),
+    "path": lambda row: _natural(row.path.split(".")),
+}
+
+
+def _natural(parts: Iterable[str]) -> list[tuple[bool, int, str]]:
+    """Numbers by value: ``h.2`` before ``h.10``."""
+    return [
+        (False, int(part), "") if part.isascii() and part.isdigit() else (True, 0, part)
+        for part in parts
+    ]

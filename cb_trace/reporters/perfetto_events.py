@@ -1,0 +1,147 @@
+"""The events that cb-trace appends to a Kineto file, as JSON text.
+
+Two processes of our own. ``cb-trace`` has one row a phase and module depth, one slice a module
+call, one flow from each call to the kernels it launched itself, and one counter with the signed
+error. ``cb-trace isolated`` shows the replays of the first step, each at the start of its call.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+CATEGORY = "cb_trace"
+CONTEXT_PROCESS = "cb-trace"
+ISOLATED_PROCESS = "cb-trace isolated"
+COUNTER = "signed error (%)"
+_FIRST_PID = 1_000_000_001  # far above what a host gives out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """One slice to show; ``start_ns`` on the trace's own axis."""
+
+    row: str
+    name: str
+    start_ns: int
+    dur_ns: int
+    args: dict[str, Any] = field(default_factory=dict)
+    key: int | None = None  # call_id
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A slice on the row where it overlaps nothing."""
+
+    slice: Slice
+    tid: int
+    row: str
+
+
+def microseconds(ns: int) -> str:
+    """A time as Perfetto reads it exactly: decimal microseconds made from integers."""
+    sign, ns = ("-", -ns) if ns < 0 else ("", ns)
+    return f"{sign}{ns // 1000}.{ns % 1000:03d}"
+
+
+def unused_pids(taken: Iterable[str], count: int) -> list[int]:
+    """Process numbers that no row of the trace uses."""
+    used, pids, candidate = set(taken), list[int](), _FIRST_PID
+    while len(pids) < count:
+        if str(candidate) not in used:
+            pids.append(candidate)
+        candidate += 1
+    return pids
+
+
+def place(slices: Sequence[Slice]) -> list[Placed]:
+    """Give every slice a row; one that overlaps goes to a further row of the same name.
+
+    Times are never altered. Slices of a row must come by start.
+    """
+    lanes: dict[str, list[tuple[int, int]]] = {}  # row name → last slice (start, end) of each lane
+    tids: dict[tuple[str, int], int] = {}
+    placed = []
+    for item in slices:
+        ends = lanes.setdefault(item.row, [])
+        lane = next((n for n, last in enumerate(ends) if _fits(last, item)), len(ends))
+        ends[lane : lane + 1] = [(item.start_ns, item.start_ns + item.dur_ns)]
+        tid = tids.setdefault((item.row, lane), len(tids) + 1)
+        name = item.row if lane == 0 else f"{item.row} ({lane + 1})"
+        placed.append(Placed(item, tid, name))
+    return placed
+
+
+def _fits(last: tuple[int, int], item: Slice) -> bool:
+    start, end = last
+    # Two empty slices at one instant would share their flows.
+    return item.start_ns >= end and item.start_ns > start
+
+
+def process_events(pid: int, name: str, order: int, placed: Sequence[Placed]) -> Iterator[bytes]:
+    """Names and order of a process and its rows, then its slices."""
+    yield _metadata(pid, 0, "process_name", {"name": name})
+    yield _metadata(pid, 0, "process_sort_index", {"sort_index": order})
+    rows = sorted({(item.tid, item.row) for item in placed})
+    for tid, row in rows:
+        yield _metadata(pid, tid, "thread_name", {"name": row})
+        yield _metadata(pid, tid, "thread_sort_index", {"sort_index": tid})
+    for item in placed:
+        yield slice_event(pid, item)
+
+
+def slice_event(pid: int, placed: Placed) -> bytes:
+    """One complete slice."""
+    item = placed.slice
+    shown = {key: value for key, value in item.args.items() if _sayable(value)}
+    return (
+        f'{{"ph": "X", "cat": "{CATEGORY}", "name": {json.dumps(item.name)}, "pid": {pid}, '
+        f'"tid": {placed.tid}, "ts": {microseconds(item.start_ns)}, '
+        f'"dur": {microseconds(item.dur_ns)}, "args": {json.dumps(shown)}}}'
+    ).encode()
+
+
+def flow_start(pid: int, placed: Placed) -> bytes:
+    """The start of a call's flow; it binds to the slice of its row that is open then."""
+    where = f'"pid": {pid}, "tid": {placed.tid}, "ts": {microseconds(placed.slice.start_ns)}'
+    return _flow("s", placed.slice.key, where)
+
+
+def flow_end(call_id: int, pid: str, tid: str, start_ns: int) -> bytes:
+    """An end of a call's flow, on a kernel's own row as the file names it."""
+    where = f'"pid": {_row_id(pid)}, "tid": {_row_id(tid)}, "ts": {microseconds(start_ns)}'
+    return _flow("f", call_id, where + ', "bp": "e"')
+
+
+def counter_event(pid: int, at_ns: int, value: float) -> bytes:
+    """A step of the error counter."""
+    return (
+        f'{{"ph": "C", "cat": "{CATEGORY}", "name": "{COUNTER}", "pid": {pid}, "tid": 0, '
+        f'"ts": {microseconds(at_ns)}, "args": {{"value": {value:.3f}}}}}'
+    ).encode()
+
+
+def _sayable(value: object) -> bool:
+    """Whether JSON has the value: NaN and infinities have no place in it."""
+    return value is not None and not (isinstance(value, float) and not math.isfinite(value))
+
+
+def _flow(phase: str, key: int | None, where: str) -> bytes:
+    return (
+        f'{{"ph": "{phase}", "cat": "{CATEGORY}", "name": "launches", "id": {key}, {where}}}'
+    ).encode()
+
+
+def _metadata(pid: int, tid: int, name: str, args: dict[str, Any]) -> bytes:
+    return (
+        f'{{"ph": "M", "name": "{name}", "pid": {pid}, "tid": {tid}, "ts": 0, '
+        f'"args": {json.dumps(args)}}}'
+    ).encode()
+
+
+def _row_id(text: str) -> str:
+    """A pid or tid as the store keeps it (text), as a number again where it is one."""
+    return text if text.isascii() and text.isdigit() else json.dumps(text)

@@ -1,0 +1,264 @@
+"""The terminal's tables: the module tree of ``compare``, and plain results of queries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cb_trace.reporters.comparison import Comparison, ModuleRow
+from cb_trace.reporters.rows import Result
+from cb_trace.reporters.safe_text import plain, shortened
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+NOT_MEASURED = "–"
+LONGEST_NAME = 120
+LONGEST_CELL = 200
+
+PART_LABELS = {
+    "modules": "modules that hold no other",
+    "glue": "glue: work of parents outside their children",
+    "idle_host": "idle: waiting for the host",
+    "idle_gap": "idle: between kernels",
+    "idle_sync": "idle: synchronising",
+    "idle_copy": "idle: around copies",
+    "unattributed": "unattributed",
+    "profiled_excess": "busier under the profiler than bare",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """One row of the tree as text, the same in a terminal and in Markdown."""
+
+    module: str
+    class_name: str
+    cost: str
+    share: str
+    isolated: str
+    error: str
+    spread: str
+
+
+COLUMNS = ("module", "class", "cost µs", "share", "isolated µs", "error", "spread")
+
+
+def cells(row: ModuleRow) -> Cells:
+    """The text of a row; names are not yet made safe for a terminal."""
+    cost = row.cost_us if row.cost_us is not None else row.busy_us
+    return Cells(
+        module="  " * row.depth + (row.name or "(root)"),
+        class_name=row.class_name,
+        cost=microseconds(cost),
+        share=percent(row.share),
+        isolated=isolated_text(row),
+        error=error_text(row),
+        spread=percent(row.spread),
+    )
+
+
+def column_names(comparison: Comparison) -> tuple[str, ...]:
+    """Headings; without a timed step the cost is unknown and device time stands in its place."""
+    timed = any(row.cost_us is not None for row in comparison.rows)
+    return COLUMNS if timed else tuple(c.replace("cost µs", "device µs") for c in COLUMNS)
+
+
+def microseconds(value: float | None) -> str:
+    """A time with one decimal, two where it is small."""
+    if value is None:
+        return NOT_MEASURED
+    return f"{value:,.1f}" if abs(value) >= 1 or value == 0 else f"{value:.2f}"
+
+
+def percent(ratio: float | None) -> str:
+    """A part of a whole."""
+    return NOT_MEASURED if ratio is None else f"{100 * ratio:,.1f}%"
+
+
+def isolated_text(row: ModuleRow) -> str:
+    """The isolated figure, a lower bound where a module below it was not measured."""
+    if row.isolated_us is None:
+        return "skipped" if row.skipped else NOT_MEASURED
+    return ("≥ " if row.partial else "") + microseconds(row.isolated_us)
+
+
+def error_text(row: ModuleRow) -> str:
+    """The signed error, or ``~0`` where both figures lie within each other's noise."""
+    if row.error_ratio is None or row.partial:
+        return NOT_MEASURED
+    if row.within_noise:
+        return "~0"
+    return f"{100 * row.error_ratio:+,.0f}%"
+
+
+def print_comparison(comparison: Comparison, console: Console) -> None:
+    """Print header, tree and footer."""
+    _print_head(comparison, console)
+    console.print(_tree(comparison, console))
+    _print_foot(comparison, console)
+
+
+def _print_head(comparison: Comparison, console: Console) -> None:
+    run = comparison.run
+    facts = [run.device_name, run.dtype, run.mode and f"recorded {run.mode}"]
+    facts += [f"{comparison.deployment} deployment", comparison.phase]
+    if run.torch_version:
+        facts.append(f"torch {run.torch_version}")
+    _say(console, run.workload or "trace", "bold")
+    _say(console, " · ".join(fact for fact in facts if fact))
+
+
+def _tree(comparison: Comparison, console: Console) -> Table:
+    table = _frame(console)
+    heads = column_names(comparison)
+    shown = _columns_that_fit(console.width)
+    for number, head in enumerate(heads):
+        if number in shown:
+            name = number < 2
+            table.add_column(
+                head,
+                justify="left" if name else "right",
+                no_wrap=True,
+                overflow="ellipsis",
+                min_width=8 if name else None,
+            )
+    for row in comparison.rows:
+        texts = _texts(row)
+        table.add_row(*(texts[number] for number in shown))
+    return table
+
+
+def _columns_that_fit(width: int) -> tuple[int, ...]:
+    """Indices into COLUMNS: a narrow terminal loses the class first, then spread and share."""
+    if width >= 90:
+        return (0, 1, 2, 3, 4, 5, 6)
+    return (0, 2, 3, 4, 5, 6) if width >= 66 else (0, 2, 4, 5)
+
+
+def _texts(row: ModuleRow) -> list[Text]:
+    from rich.text import Text
+
+    text = cells(row)
+    name = "  " * row.depth + plain(row.name or "(root)", LONGEST_NAME)
+    class_name = plain(text.class_name, LONGEST_NAME)
+    style = "bold" if row.error_ratio is not None and abs(row.error_ratio) >= 0.5 else ""
+    return [
+        Text(name),
+        Text(class_name, style="dim"),
+        Text(text.cost),
+        Text(text.share, style="dim"),
+        Text(text.isolated),
+        Text(text.error, style="dim" if row.within_noise else style),
+        Text(text.spread, style="dim"),
+    ]
+
+
+def _print_foot(comparison: Comparison, console: Console) -> None:
+    if comparison.parts:
+        table = _frame(console)
+        for head, justify in (("the step, once over", "left"), ("µs", "right"), ("share", "right")):
+            table.add_column(head, justify="left" if justify == "left" else "right", no_wrap=True)
+        for part in comparison.parts:
+            label = PART_LABELS.get(part.kind, part.kind)
+            table.add_row(label, microseconds(part.ns / 1000), percent(part.share))
+        console.print(table)
+    for line in footer_lines(comparison):
+        _say(console, line)
+
+
+def footer_lines(comparison: Comparison) -> list[str]:
+    """What a reader must know to judge the table: the step, its noise, and what is not in it."""
+    lines = [step_line(comparison)]
+    lines += [
+        f"unattributed: {_counted(item.kernels, 'kernel')}, "
+        f"{microseconds(item.ns / 1000)} µs in all, {plain(item.reason, 60)}"
+        for item in comparison.unattributed
+    ]
+    lines += _skipped_lines(comparison)
+    for note in comparison.notes:
+        where = f"{plain(note.path or '(root)', 60)}: " if note.path is not None else ""
+        detail = f": {plain(note.detail, 160)}" if note.detail else ""
+        times = f" (×{note.count})" if note.count > 1 else ""
+        lines.append(f"note: {where}{plain(note.reason, 100)}{detail}{times}")
+    return lines
+
+
+def step_line(comparison: Comparison) -> str:
+    """The bare step with its interval, and how much the profiler stretched it."""
+    run = comparison.run
+    if run.step_bare_ns is None:
+        return "step: not timed bare; device time is shown instead of cost"
+    line = f"step: {microseconds(run.step_bare_ns / 1000)} µs bare"
+    if run.step_bare_low_ns is not None and run.step_bare_high_ns is not None:
+        low, high = run.step_bare_low_ns / 1000, run.step_bare_high_ns / 1000
+        line += f" ({microseconds(low)} to {microseconds(high)})"
+    if run.dilation is not None:
+        line += f", ×{run.dilation:.2f} under the profiler"
+    return line
+
+
+def _skipped_lines(comparison: Comparison) -> list[str]:
+    """One line a reason, with the first few modules."""
+    by_reason: dict[str, list[str]] = {}
+    for item in comparison.skipped:
+        by_reason.setdefault(item.reason, []).append(item.path or item.class_name)
+    lines = []
+    for reason, paths in by_reason.items():
+        names = list(dict.fromkeys(paths))
+        shown = ", ".join(plain(name, 60) for name in names[:3])
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        lines.append(f"not measured alone: {shown}{more}: {plain(reason, 120)}")
+    return lines
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def print_result(result: Result, console: Console) -> None:
+    """Print a query's result."""
+    from rich.text import Text
+
+    table = _frame(console)
+    for number, column in enumerate(result.columns):
+        numeric = _is_numeric(result.rows, number)
+        table.add_column(
+            Text(plain(column, LONGEST_CELL)),
+            justify="right" if numeric else "left",
+            no_wrap=True,
+            overflow="ellipsis",
+        )
+    for row in result.rows:
+        table.add_row(*(Text(_cell(value)) for value in row))
+    console.print(table)
+    _say(console, _counted(len(result.rows), "row"), "dim")
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return NOT_MEASURED
+    if isinstance(value, float):
+        return f"{value:,.3f}"
+    return plain(shortened(str(value), LONGEST_CELL), LONGEST_CELL)
+
+
+def _is_numeric(rows: Sequence[Sequence[object]], number: int) -> bool:
+    values = [row[number] for row in rows if row[number] is not None]
+    return bool(values) and all(isinstance(value, int | float) for value in values)
+
+
+def _frame(console: Console) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    return Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+
+
+def _say(console: Console, text: str, style: str = "") -> None:
+    from rich.text import Text
+
+    console.print(Text(text, style=style), soft_wrap=True)
