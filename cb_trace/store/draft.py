@@ -23,6 +23,7 @@ STORAGE_VERSION = "v1.2.0"
 # Measured: an empty profile takes 78 KB with 64 KB blocks, 274 KB with the default 256 KB. Blocks
 # of 16 KB save a little more but hold no dictionary: 1 M kernels take 51 MB instead of 7 MB.
 BLOCK_SIZE = 65536
+VIEWS = ("view_steps.sql", "views.sql", "view_kernel_diff.sql")
 CHECKPOINT_THRESHOLD = "256MB"  # bounds the log of a long load (ingest.md, Scale)
 
 
@@ -48,7 +49,8 @@ def create(target: Path, *, force: bool = False) -> Iterator[Draft]:
         connection = _new_database(part, target)
         try:
             yield Draft(connection, target)
-            _run_script(connection, "views.sql")
+            for script in VIEWS:
+                _run_script(connection, script)
             connection.execute("CHECKPOINT")
         finally:
             connection.close()
