@@ -1,0 +1,49 @@
+"""Method ``python``: the ``nn.Module: Class_N`` frames that a profile with stacks leaves."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from cb_trace.attribution.calls import COLUMNS, Calls, calls_of
+from cb_trace.attribution.nesting import NOTHING, Ints, column, least_outwards, lookup, nearest
+
+SIGNATURE_PREFIX = "nn.Module: "
+
+
+def slice_calls(python_module: pl.DataFrame, module: pl.DataFrame) -> Calls:
+    """Calls from the slices whose instance is in the tree of :func:`foreign.foreign_modules`.
+
+    The stated parent is the truth. A frame without a return runs on past its parent's end in old
+    traces (traces.md row 23): it is clipped to the parents stated, then by nesting like the rest.
+    """
+    slices = python_module.sort("start_ns", -pl.col("dur_ns"), maintain_order=True)
+    frame = slices.join(instances(module), on="name", how="left", maintain_order="left")
+    parent = stated_parents(slices)
+    known = frame["module_id"].is_not_null().to_numpy()
+    start = column(frame, "start_ns")
+    end = least_outwards(parent, start + column(frame, "dur_ns"))
+    length = pl.Series("dur_ns", np.maximum(end - start, 0))
+    kept = np.cumsum(known) - 1  # position among the calls kept
+    above = lookup(nearest(parent, known), parent)
+    frame = frame.with_columns(length).filter(known).select(COLUMNS)
+    return calls_of("python", frame, lookup(kept, above)[known])
+
+
+def instances(module: pl.DataFrame) -> pl.DataFrame:
+    """Module id by instance name (``Linear_3``), of the modules that came from slices."""
+    theirs = module.filter(pl.col("signature").str.starts_with(SIGNATURE_PREFIX))
+    name = pl.col("signature").str.strip_prefix(SIGNATURE_PREFIX).alias("name")
+    return theirs.select("module_id", name).unique("name", keep="first", maintain_order=True)
+
+
+def stated_parents(slices: pl.DataFrame) -> Ints:
+    """Position of each slice's stated parent; ``NOTHING`` where there is none in the frame."""
+    above = slices.select(
+        pl.col("python_id").alias("parent_python_id"),
+        pl.int_range(pl.len(), dtype=pl.Int64).alias("at"),
+    ).unique("parent_python_id", keep="first", maintain_order=True)
+    joined = slices.select("parent_python_id").join(
+        above, on="parent_python_id", how="left", maintain_order="left"
+    )
+    return joined["at"].fill_null(NOTHING).to_numpy().astype(np.int64)
