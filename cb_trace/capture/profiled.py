@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -74,10 +75,9 @@ def _one(step: Callable[[], object], device: torch.device, name: str) -> int:
     return time.perf_counter_ns() - begin
 
 
-def _experimental_config() -> torch._C._profiler._ExperimentalConfig:
+def _experimental_config() -> Any:
     """Sync events for host-wait edges; trace_only saves memory. Versions differ, so probe."""
-    make: Callable[..., torch._C._profiler._ExperimentalConfig]
-    make = torch._C._profiler._ExperimentalConfig
+    make: Any = torch._C._profiler._ExperimentalConfig
     for names in (("enable_cuda_sync_events", "trace_only"), ("enable_cuda_sync_events",)):
         try:
             return make(**dict.fromkeys(names, True))

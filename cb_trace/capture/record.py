@@ -130,6 +130,7 @@ class _Recording:
             step_samples=self.samples,
             replays=replays,
             notes=[*self.notes, *notes, *changes],
+            parameters=self.tree.parameters,
         )
 
     def _replayer(self) -> Replayer | None:

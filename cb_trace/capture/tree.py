@@ -11,7 +11,7 @@ from typing import Any
 from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
-from cb_trace.bundle import ModuleRecord
+from cb_trace.bundle import ModuleRecord, ParameterRecord
 
 # Attribute names under which a wrapper keeps the module it wraps: torch.compile, FSDP,
 # activation checkpointing; data-parallel wrappers are known by class, as "module" is a common name.
@@ -40,6 +40,7 @@ class ModuleTree:
 
     records: list[ModuleRecord]
     modules: dict[str, nn.Module]
+    parameters: list[ParameterRecord]
 
 
 def module_tree(model: nn.Module) -> ModuleTree:
@@ -47,9 +48,15 @@ def module_tree(model: nn.Module) -> ModuleTree:
     nodes: dict[int, _Node] = {}
     _walk(_Node(unwrapped(model), "", None, 0), nodes, ())
     signatures: dict[int, str] = {}
+    owned: dict[int, ParameterRecord] = {}
+    for node in nodes.values():
+        for name, parameter in node.module._parameters.items():
+            if parameter is not None:  # a shared one belongs to its first module
+                owned.setdefault(id(parameter), _parameter(node.path, name, parameter))
     return ModuleTree(
         [_record(node, ordinal, signatures) for ordinal, node in enumerate(nodes.values())],
         {node.path: node.module for node in nodes.values()},
+        list(owned.values()),
     )
 
 
@@ -82,6 +89,16 @@ def _children(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """Direct children by attribute name, wrappers opened."""
     items = module._modules.items()
     return ((name, unwrapped(child)) for name, child in items if child is not None)
+
+
+def _parameter(path: str, name: str, parameter: nn.Parameter) -> ParameterRecord:
+    return ParameterRecord(
+        name=f"{path}.{name}" if path else name,
+        path=path,
+        numel=parameter.numel(),
+        bytes=parameter.numel() * parameter.element_size(),
+        trainable=parameter.requires_grad,
+    )
 
 
 def _record(node: _Node, ordinal: int, signatures: dict[int, str]) -> ModuleRecord:

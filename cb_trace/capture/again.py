@@ -1,0 +1,136 @@
+"""Replay of a bundle that exists: its workload is built again and measured alone once more."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import get_args
+
+import torch
+
+from cb_trace.bundle import (
+    Bundle,
+    Manifest,
+    ModuleRecord,
+    Note,
+    TraceRecord,
+    open_bundle,
+    readable,
+    write_bundle,
+)
+from cb_trace.capture.environment import environment
+from cb_trace.capture.intact import Intact
+from cb_trace.capture.options import Dtype, RecordOptions, device_of
+from cb_trace.capture.record import INTERRUPTED, Progress, replay_options
+from cb_trace.capture.step import step_of, warm_up
+from cb_trace.capture.tree import module_tree, unwrapped
+from cb_trace.errors import CbTraceError
+from cb_trace.providers import load
+from cb_trace.providers.workload import Workload
+from cb_trace.replay.walk import Replayer
+
+
+def replay_bundle(
+    source: Path,
+    folder: Path,
+    options: RecordOptions | None = None,
+    *,
+    progress: Progress | None = None,
+) -> Manifest:
+    """Replay a bundle's workload and write the bundle, replays renewed, into ``folder``.
+
+    Device kind, dtype, seed and grad mode are the bundle's; the other options are the given ones.
+
+    :raises CbTraceError: no bundle; no provider to build the workload from; another module tree
+        than the one recorded; no such device here.
+    """
+    bundle = open_bundle(source)
+    options = _options(bundle, options or RecordOptions())
+    device = device_of(options.device)
+    workload = _workload(bundle, options)
+    step = step_of(workload, options, device)
+    intact = Intact(workload.model, values=workload.step is not None)
+    try:
+        torch.manual_seed(options.seed)
+        warm_up(step, workload.name, options.warmup, device)
+        tree = module_tree(workload.model)
+        _check_same(bundle.manifest.modules, tree.records, workload.name)
+        replayer = Replayer(
+            unwrapped(workload.model),
+            step,
+            tree.records,
+            device,
+            replay_options(options),
+            progress or (lambda _: None),
+        )
+        traces, notes = _replayed(replayer, folder)
+    finally:
+        intact.restore()
+    manifest = replace(
+        bundle.manifest,
+        traces=[*_kept(bundle, folder), *traces],
+        replays=replayer.records,
+        notes=[*bundle.manifest.notes, *notes, *_moved(bundle, device), *replayer.notes],
+    )
+    write_bundle(folder, manifest)
+    return manifest
+
+
+def _replayed(replayer: Replayer, folder: Path) -> tuple[list[TraceRecord], list[Note]]:
+    try:
+        replayer.capture()
+        replayer.time()
+        return replayer.profile(folder), []
+    except KeyboardInterrupt:
+        return [], [Note(reason=INTERRUPTED, detail="stopped by Ctrl-C")]
+
+
+def _options(bundle: Bundle, given: RecordOptions) -> RecordOptions:
+    run = bundle.manifest.run
+    if run.provider is None:
+        raise CbTraceError(
+            f"{bundle.path} was recorded from a live model and names no provider to build it from",
+            hint="record it again; replay is part of recording",
+        )
+    grad = any(
+        note.reason == "grad mode" and note.detail == "grad" for note in bundle.manifest.notes
+    )
+    same_kind = given.device.partition(":")[0] == run.device_type
+    device = given.device if same_kind else run.device_type
+    dtype: Dtype = run.dtype if run.dtype in get_args(Dtype) else "fp32"  # type: ignore[assignment]
+    return replace(given, device=device, dtype=dtype, seed=run.seed, grad=grad)
+
+
+def _workload(bundle: Bundle, options: RecordOptions) -> Workload:
+    run = bundle.manifest.run
+    assert run.provider is not None
+    return load(run.provider, settings=run.settings, device=options.device, seed=options.seed)
+
+
+def _check_same(recorded: Sequence[ModuleRecord], built: Sequence[ModuleRecord], name: str) -> None:
+    """:raises CbTraceError: the trees differ in paths, classes or configuration."""
+    then = {(m.path, m.class_name, m.signature) for m in recorded}
+    now = {(m.path, m.class_name, m.signature) for m in built}
+    if then != now:
+        odd = min(path for path, *_ in then ^ now) or "the root"
+        raise CbTraceError(
+            f"{name} no longer builds the model that was recorded: they differ at {odd}",
+            hint="record it again",
+        )
+
+
+def _kept(bundle: Bundle, folder: Path) -> list[TraceRecord]:
+    """Copy the traces that are not replays."""
+    records = [record for record in bundle.manifest.traces if record.role != "isolated"]
+    for record in records:
+        with readable(bundle.trace_file(record)) as file:
+            shutil.copyfile(file, folder / record.file)
+    return records
+
+
+def _moved(bundle: Bundle, device: torch.device) -> list[Note]:
+    here, there = environment(device).device_name, bundle.manifest.run.device_name
+    detail = f"recorded on {there}, replayed on {here}"
+    return [] if here == there else [Note(reason="replayed on another device", detail=detail)]
