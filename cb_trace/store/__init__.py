@@ -1,5 +1,6 @@
 """One DuckDB file a profile: create it, append to it, open it, and the named queries over it."""
 
+from cb_trace.store.amend import amend
 from cb_trace.store.draft import Draft, append, create
 from cb_trace.store.opening import open_profile
 from cb_trace.store.queries import Query, named_queries, named_query
@@ -7,6 +8,7 @@ from cb_trace.store.queries import Query, named_queries, named_query
 __all__ = [
     "Draft",
     "Query",
+    "amend",
     "append",
     "create",
     "named_queries",

@@ -50,14 +50,14 @@ def create(target: Path, *, force: bool = False) -> Iterator[Draft]:
         try:
             yield Draft(connection, target)
             for script in VIEWS:
-                _run_script(connection, script)
+                run_script(connection, script)
             connection.execute("CHECKPOINT")
         finally:
             connection.close()
         _check_target(target, force=force)
         part.replace(target)
     finally:
-        _remove(part)
+        remove_part(part)
 
 
 def append(connection: DuckDBPyConnection, table: str, frame: pl.DataFrame) -> None:
@@ -104,17 +104,18 @@ def _new_database(part: Path, target: Path) -> DuckDBPyConnection:
         raise CbTraceError(
             f"cannot write {target}: {cause}", hint="choose a folder you can write to"
         ) from error
-    _run_script(connection, "schema.sql")
+    run_script(connection, "schema.sql")
+    run_script(connection, "hta_schema.sql")
     return connection
 
 
-def _run_script(connection: DuckDBPyConnection, name: str) -> None:
+def run_script(connection: DuckDBPyConnection, name: str) -> None:
     """Run a script of this package in one transaction."""
     text = (resources.files("cb_trace.store") / name).read_text(encoding="utf-8")
     connection.execute(f"BEGIN;\n{text}\nCOMMIT;")
 
 
-def _remove(part: Path) -> None:
+def remove_part(part: Path) -> None:
     for leftover in (part, part.with_name(f"{part.name}.wal")):
         with suppress(OSError):
             leftover.unlink(missing_ok=True)
