@@ -66,6 +66,12 @@ class DenseArch(nn.Module):
         return out
 
 
+def _table(rows: int, width: int) -> nn.EmbeddingBag:
+    bag = nn.EmbeddingBag(rows, width, mode="sum", include_last_offset=True)
+    nn.init.uniform_(bag.weight, -(rows**-0.5), rows**-0.5)
+    return bag
+
+
 class SparseArch(nn.Module):
     """One sum-pooled embedding bag a feature."""
 
@@ -73,9 +79,7 @@ class SparseArch(nn.Module):
         super().__init__()
         self.embedding_bags = nn.ModuleDict(
             {
-                f"t_{table}": nn.EmbeddingBag(
-                    config.rows(table), config.width, mode="sum", include_last_offset=True
-                )
+                f"t_{table}": _table(config.rows(table), config.width)
                 for table in range(config.tables)
             }
         )
