@@ -1,0 +1,165 @@
+"""A bundle's manifest as frames of the tables it fills: run, module, samples, replays, notes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import polars as pl
+
+from cb_trace.analysis import BareStep, Interval, interval_stats
+from cb_trace.bundle import Deployment, Manifest, Note, RunRecord
+from cb_trace.columns import SCHEMA_VERSION, polars_schema
+from cb_trace.errors import CbTraceError
+
+
+@dataclass(frozen=True, slots=True)
+class BundleFrames:
+    """One frame a table; ``replay`` still lacks the figures that analysis computes."""
+
+    run: pl.DataFrame
+    module: pl.DataFrame
+    step_sample: pl.DataFrame
+    replay: pl.DataFrame
+    replay_sample: pl.DataFrame
+    note: pl.DataFrame
+    bare: dict[Deployment, BareStep]
+
+
+def bundle_frames(manifest: Manifest) -> BundleFrames:
+    """Turn a manifest into frames.
+
+    :raises CbTraceError: it contradicts itself: an unknown module, a value that fits no column.
+    """
+    try:
+        return _frames(manifest)
+    except (KeyError, ValueError, TypeError, OverflowError, pl.exceptions.PolarsError) as error:
+        cause = str(error).splitlines()[0]
+        raise CbTraceError(
+            f"the manifest contradicts itself: {cause}", hint="record the bundle again"
+        ) from error
+
+
+def table_frame(table: str, rows: Iterable[dict[str, Any]]) -> pl.DataFrame:
+    """A frame with a table's full schema; what a row leaves out is null."""
+    schema, rows = polars_schema(table), list(rows)
+    data = {name: [row.get(name) for row in rows] for name in schema}
+    return pl.DataFrame(data, schema=schema, strict=True)
+
+
+def note_frame(run_id: str, notes: Iterable[Note], ids: dict[str, int]) -> pl.DataFrame:
+    """Rows of table ``note``; ``ids`` maps module paths to ids."""
+    return table_frame(
+        "note",
+        (
+            {"run_id": run_id, "module_id": None if note.path is None else ids[note.path],
+             "reason": note.reason, "detail": note.detail, "count": note.count}
+            for note in notes
+        ),
+    )  # fmt: skip
+
+
+def _frames(manifest: Manifest) -> BundleFrames:
+    run_id = manifest.run.run_id
+    ids = {module.path: place for place, module in enumerate(manifest.modules)}
+    if len(ids) < len(manifest.modules):
+        raise ValueError("two modules have one path")
+    bare = _bare(manifest)
+    return BundleFrames(
+        run=_run(manifest, bare),
+        module=_modules(manifest, ids),
+        step_sample=table_frame("step_sample", _step_samples(manifest)),
+        replay=_replays(manifest, ids),
+        replay_sample=table_frame(
+            "replay_sample",
+            (
+                {"replay_id": replay.replay_id, "sample": place, "ns": ns}
+                for replay in manifest.replays
+                for place, ns in enumerate(replay.samples_ns)
+            ),
+        ),
+        note=note_frame(run_id, manifest.notes, ids),
+        bare=bare,
+    )
+
+
+def _bare(manifest: Manifest) -> dict[Deployment, BareStep]:
+    """The bare step of each deployment that was timed, before the first profile."""
+    samples: dict[Deployment, list[int]] = {}
+    for block in manifest.step_samples:
+        if block.kind == "bare" and block.ns:
+            samples.setdefault(block.deployment, []).extend(block.ns)
+    return {deployment: interval_stats(ns) for deployment, ns in sorted(samples.items())}
+
+
+def _run(manifest: Manifest, bare: dict[Deployment, BareStep]) -> pl.DataFrame:
+    step: Interval | None = next(iter(bare.values()), None)  # eager sorts first
+    profiled = [n for block in manifest.step_samples if block.kind == "profiled" for n in block.ns]
+    profiled_ns = interval_stats(profiled).median_ns if profiled else None
+    row = _recorded(manifest.run) | {
+        "schema_version": SCHEMA_VERSION,
+        "step_bare_ns": step.median_ns if step else None,
+        "step_bare_low_ns": step.low_ns if step else None,
+        "step_bare_high_ns": step.high_ns if step else None,
+        "step_profiled_ns": profiled_ns,
+        "dilation": profiled_ns / step.median_ns if step and profiled_ns else None,
+    }
+    return table_frame("run", [row])
+
+
+def _recorded(run: RunRecord) -> dict[str, Any]:
+    names = [name for name in polars_schema("run") if hasattr(run, name)]
+    return {name: getattr(run, name) for name in names} | {
+        "created_at": _utc(run.created_at),
+        "phases": ",".join(run.phases),
+        "settings": json.dumps(run.settings),
+    }
+
+
+def _utc(text: str) -> datetime:
+    """ISO 8601 to a naive time in UTC, as DuckDB's TIMESTAMP has it."""
+    moment = datetime.fromisoformat(text)
+    return moment.astimezone(UTC).replace(tzinfo=None) if moment.tzinfo else moment
+
+
+def _modules(manifest: Manifest, ids: dict[str, int]) -> pl.DataFrame:
+    return table_frame(
+        "module",
+        (
+            {"module_id": ids[module.path], "run_id": manifest.run.run_id, "path": module.path,
+             "class": module.class_name,
+             "parent_id": None if module.parent is None else ids[module.parent],
+             "depth": module.depth, "ordinal": module.ordinal, "parameters": module.parameters,
+             "parameter_bytes": module.parameter_bytes, "buffer_bytes": module.buffer_bytes,
+             "signature": module.signature, "aliases": json.dumps(module.aliases)}
+            for module in manifest.modules
+        ),
+    )  # fmt: skip
+
+
+def _step_samples(manifest: Manifest) -> Iterable[dict[str, Any]]:
+    for block in manifest.step_samples:
+        for place, ns in enumerate(block.ns):
+            yield {"run_id": manifest.run.run_id, "kind": block.kind,
+                   "deployment": block.deployment, "sample": place, "ns": ns}  # fmt: skip
+
+
+def _replays(manifest: Manifest, ids: dict[str, int]) -> pl.DataFrame:
+    known = {replay.replay_id for replay in manifest.replays}
+    if len(known) < len(manifest.replays):
+        raise ValueError("two replays have one id")
+    if lost := {replay.measured_id for replay in manifest.replays} - known:
+        raise ValueError(f"no replay {min(lost)}, which others share")
+    return table_frame(
+        "replay",
+        (
+            {"replay_id": replay.replay_id, "run_id": manifest.run.run_id,
+             "module_id": ids[replay.path], "phase": replay.phase,
+             "condition": replay.condition, "call_index": replay.call_index,
+             "calls": replay.calls, "measured_id": replay.measured_id, "skipped": replay.skipped}
+            for replay in manifest.replays
+        ),
+    )  # fmt: skip
