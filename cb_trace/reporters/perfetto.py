@@ -253,13 +253,17 @@ def _written(target: Path) -> Iterator[IO[bytes]]:
     part = target.with_name(f".{target.name}.part")
     try:
         with part.open("wb") as raw:
-            if target.suffix == ".gz":
+            if target.suffix != ".gz":
+                yield raw
+            else:
                 # No name and no time in the header: equal profiles give equal files.
-                packed = igzip.IGzipFile("", "wb", fileobj=raw, mtime=0)  # type: ignore[no-untyped-call]
+                packed: Any = igzip.IGzipFile("", "wb", fileobj=raw, mtime=0)  # type: ignore[no-untyped-call]
                 with packed as out:
                     yield out
-            else:
-                yield raw
         part.replace(target)
+    except OSError as error:
+        raise CbTraceError(
+            f"cannot write {target}: {error.strerror or error}", hint="choose another with -o"
+        ) from error
     finally:
         part.unlink(missing_ok=True)

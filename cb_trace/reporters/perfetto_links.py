@@ -13,6 +13,7 @@ from urllib.parse import quote, urlsplit
 
 PUBLIC_UI = "https://ui.perfetto.dev"
 SERVED_ADDRESS = ("127.0.0.1", 9001)
+SERVED_NAME = "annotated.json.gz"  # whatever the file is called: links in a profile name this
 _SPECIAL = set(r"\^$.|?*+()[]{}/")
 
 
@@ -29,20 +30,20 @@ class Target:
     streams: tuple[str, ...] = ()
 
 
-def served_url(file_name: str) -> str:
+def served_url() -> str:
     """Where ``cb-trace perfetto --open`` serves a file."""
     host, port = SERVED_ADDRESS
-    return f"http://{host}:{port}/{quote(file_name)}"
+    return f"http://{host}:{port}/{SERVED_NAME}"
 
 
-def deep_link(ui: str, trace_url: str, target: Target) -> str:
-    """The link that opens ``trace_url`` in a Perfetto UI with ``target`` selected."""
+def deep_link(ui: str, target: Target) -> str:
+    """The link that opens the served trace in a Perfetto UI with ``target`` selected."""
     pinned = [_exactly(target.row), *(_starting(name) for name in target.streams)]
     commands = [
         {"id": "dev.perfetto.PinTracksByRegex", "args": [pattern]} for pattern in pinned
     ] + [{"id": "dev.perfetto.ExpandTracksByRegex", "args": ["^cb-trace"]}]
     fields: Sequence[tuple[str, str | int]] = (
-        ("url", trace_url),
+        ("url", served_url()),
         ("ts", target.ts_ns),
         ("dur", target.dur_ns),
         ("pid", target.pid),

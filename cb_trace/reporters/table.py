@@ -113,7 +113,7 @@ def _print_head(comparison: Comparison, console: Console) -> None:
 
 
 def _tree(comparison: Comparison, console: Console) -> Table:
-    table = _frame(console)
+    table = frame()
     heads = column_names(comparison)
     shown = _columns_that_fit(console.width)
     for number, head in enumerate(heads):
@@ -159,7 +159,7 @@ def _texts(row: ModuleRow) -> list[Text]:
 
 def _print_foot(comparison: Comparison, console: Console) -> None:
     if comparison.parts:
-        table = _frame(console)
+        table = frame()
         for head, justify in (("the step, once over", "left"), ("µs", "right"), ("share", "right")):
             table.add_column(head, justify="left" if justify == "left" else "right", no_wrap=True)
         for part in comparison.parts:
@@ -223,7 +223,7 @@ def print_result(result: Result, console: Console) -> None:
     """Print a query's result."""
     from rich.text import Text
 
-    table = _frame(console)
+    table = frame()
     for number, column in enumerate(result.columns):
         numeric = _is_numeric(result.rows, number)
         table.add_column(
@@ -251,7 +251,8 @@ def _is_numeric(rows: Sequence[Sequence[object]], number: int) -> bool:
     return bool(values) and all(isinstance(value, int | float) for value in values)
 
 
-def _frame(console: Console) -> Table:
+def frame() -> Table:
+    """An empty table in the house style."""
     from rich import box
     from rich.table import Table
 

@@ -1,0 +1,44 @@
+"""``cb-trace ingest``: a bundle or Kineto traces become a profile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from cb_trace.commands.options import FilePath, force_option, needs_reading_half, say, show_progress
+
+
+@click.command(name="ingest", epilog="Example: cb-trace ingest trace.json.gz -o trace.duckdb")
+@click.argument("source", type=FilePath)
+@click.option("-o", "output", type=FilePath, help="Profile to write. [default: SOURCE.duckdb]")
+@force_option
+def command(*, source: Path, output: Path | None, force: bool) -> None:
+    """Make a profile from a bundle, a Kineto trace, or a folder with one trace a rank.
+
+    A trace from elsewhere gets its modules from its nn.Module slices; record with
+    with_stack=True to have them.
+    """
+    target = output or Path(f"{_stem(source)}.duckdb")
+    ingest_to(source, target, force=force)
+    say(f"next: cb-trace compare {target}")
+
+
+def ingest_to(source: Path, target: Path, *, force: bool) -> None:
+    """Ingest and say what came of it."""
+    needs_reading_half()
+    from cb_trace.conduct import ingest
+
+    with show_progress() as show:
+        report = ingest(source, target, force=force, progress=show)
+    for remark in report.remarks():
+        say(f"note: {remark}")
+    say(report.summary())
+    say(f"Wrote {target}")
+
+
+def _stem(source: Path) -> str:
+    name = source.resolve().name if source.name in {"", ".", ".."} else source.name
+    for ending in (".gz", ".json", ".zip"):
+        name = name.removesuffix(ending)
+    return name or "profile"

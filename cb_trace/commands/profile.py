@@ -1,0 +1,84 @@
+"""``cb-trace profile``: record, replay, store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from cb_trace.commands.ingest import ingest_to
+from cb_trace.commands.options import (
+    assignments,
+    default_name,
+    force_option,
+    free_target,
+    needs_reading_half,
+    recording_options,
+    say,
+)
+from cb_trace.commands.recording import Request, is_bundle_name, record_bundle
+
+
+@click.command(
+    name="profile",
+    epilog="Example: cb-trace profile nanogpt --preset tiny --set batch=4 -o nanogpt.duckdb",
+)
+@click.argument("provider")
+@recording_options
+@click.option("--no-dedup", is_flag=True, help="Measure identical modules each on its own.")
+@click.option(
+    "--budget",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Time for all isolated measurements together.",
+)
+@click.option(
+    "-o",
+    "output",
+    metavar="FILE",
+    help="Profile to write, its bundle beside it as .zip; a .zip, or a folder ending in /, "
+    "stops at the bundle. [default: from provider, preset and settings]",
+)
+@force_option
+def command(
+    *,
+    provider: str,
+    preset: str | None,
+    settings: tuple[str, ...],
+    device: str | None,
+    dtype: str,
+    seed: int,
+    steps: int,
+    no_dedup: bool,
+    budget: float | None,
+    output: str | None,
+    force: bool,
+) -> None:
+    """Record a workload, replay every module alone, and store both as a profile.
+
+    PROVIDER is a workload that ships (nanogpt, deepfm), an installed one, or your own function as
+    pkg.module:function. Ctrl-C keeps what was measured.
+    """
+    request = Request(
+        provider=provider,
+        preset=preset,
+        settings=assignments(settings, "--set"),
+        device=device,
+        dtype=dtype,
+        seed=seed,
+        steps=steps,
+        replay=True,
+        dedup=not no_dedup,
+        budget_seconds=budget,
+    )
+    target = output or str(default_name(provider, preset, request.settings, ".duckdb"))
+    if is_bundle_name(target):
+        record_bundle(request, Path(target), force=force)
+        say(f"next: cb-trace ingest {target}")
+        return
+    needs_reading_half()
+    free_target(Path(target), force=force)
+    bundle = Path(target).with_suffix(".zip")
+    record_bundle(request, bundle, force=force)
+    ingest_to(bundle, Path(target), force=force)
+    say(f"next: cb-trace compare {target}")
