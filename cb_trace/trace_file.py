@@ -2,7 +2,7 @@
 
 PyTorch writes the machine's host name and the file's path into the header (seen in 2.13), and
 anything a program added with ``add_metadata_json``; none of it leaves the machine. Standard
-library only; both recording packages export through :func:`clean_trace`.
+library only; both recording packages export through :func:`export_trace`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import gzip
 import json
 import re
 import shutil
+import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 HEADER_KEYS = (
     "schemaVersion",
@@ -35,6 +36,20 @@ HEADER_KEYS = (
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 _END = re.compile(rb"\n\s*\]\s*,?")
 _WINDOW = 1 << 16
+
+
+class Exporter(Protocol):
+    """A profiler that has stopped."""
+
+    def export_chrome_trace(self, path: str) -> None: ...
+
+
+def export_trace(profiler: Exporter, target: Path) -> None:
+    """Write a stopped profiler's trace to ``target`` (``.json.gz``), cleaned."""
+    with tempfile.TemporaryDirectory(prefix="cb-trace-") as folder:
+        raw = Path(folder) / "raw.json"
+        profiler.export_chrome_trace(str(raw))
+        clean_trace(raw, target)
 
 
 def clean_trace(raw: Path, target: Path) -> None:

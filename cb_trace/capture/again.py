@@ -21,11 +21,11 @@ from cb_trace.bundle import (
     write_bundle,
 )
 from cb_trace.capture.environment import environment
-from cb_trace.capture.intact import Intact
+from cb_trace.capture.intact import intact
 from cb_trace.capture.options import Dtype, RecordOptions, device_of
 from cb_trace.capture.record import INTERRUPTED, Progress, replay_options
 from cb_trace.capture.step import step_of, warm_up
-from cb_trace.capture.tree import module_tree, unwrapped
+from cb_trace.capture.tree import module_tree
 from cb_trace.errors import CbTraceError
 from cb_trace.providers import load
 from cb_trace.providers.workload import Workload
@@ -51,14 +51,13 @@ def replay_bundle(
     device = device_of(options.device)
     workload = _workload(bundle, options)
     step = step_of(workload, options, device)
-    intact = Intact(workload.model, values=workload.step is not None)
-    try:
+    with intact(workload.model, device, values=workload.step is not None):
         torch.manual_seed(options.seed)
         warm_up(step, workload.name, options.warmup, device)
         tree = module_tree(workload.model)
         _check_same(bundle.manifest.modules, tree.records, workload.name)
         replayer = Replayer(
-            unwrapped(workload.model),
+            workload.model,
             step,
             tree.records,
             device,
@@ -66,8 +65,6 @@ def replay_bundle(
             progress or (lambda _: None),
         )
         traces, notes = _replayed(replayer, folder)
-    finally:
-        intact.restore()
     manifest = replace(
         bundle.manifest,
         traces=[*_kept(bundle, folder), *traces],

@@ -1,98 +1,66 @@
-"""Puts a model and the random generators back as they were before a recording."""
+"""Leaves a model and the random generators as they were before a recording."""
 
 from __future__ import annotations
 
-import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
 from cb_trace.bundle import Note
+from cb_trace.replay.guard import ModuleState, preserved
 
 
-class Intact:
-    """The state a recording may disturb: buffers, training flags, random generators.
+@contextmanager
+def intact(model: nn.Module, device: torch.device, *, values: bool = False) -> Iterator[Watch]:
+    """Put everything a recording may disturb back, bit for bit, into the same tensors.
 
-    With ``values`` also parameters and gradients, which a step of the user's own may change; a
-    plain forward should change neither, so there they are watched by version, not copied.
+    Buffers, training flags, plain attributes, random generators and the process's modes always;
+    with ``values`` also parameters and gradients, which a step of the user's own may change. A
+    plain forward should change neither, so there they are only watched, not copied.
     """
+    held = _held(model) if values else []
+    with preserved(model, device) as state:
+        try:
+            yield Watch(state, copied=values)
+        finally:
+            for parameter, value, gradient, kept in held:
+                parameter.grad = gradient
+                _write(parameter, value)
+                _write(gradient, kept)
 
-    def __init__(self, model: nn.Module, *, values: bool = False) -> None:
-        self._modules = [(module, module.training) for module in model.modules()]
-        self._buffers = [
-            (module, name, buffer, _copy(buffer))
-            for module, _ in self._modules
-            for name, buffer in module._buffers.items()
-        ]
-        self._parameters = [
-            (parameter, _version(parameter), _copy(parameter) if values else None)
-            for parameter in model.parameters()
-        ]
-        self._gradients = [
-            (parameter, parameter.grad, _copy(parameter.grad) if values else None)
-            for parameter in model.parameters()
-        ]
-        self._generators = _generators()
 
-    def changes(self) -> list[Note]:
-        """What the recording changed and :meth:`restore` cannot undo."""
-        count = sum(
-            saved is None and _version(parameter) != version
-            for parameter, version, saved in self._parameters
-        )
+class Watch:
+    """Tells what a recording changed for good."""
+
+    def __init__(self, state: ModuleState, *, copied: bool) -> None:
+        self._state, self._copied = state, copied
+
+    def notes(self) -> list[Note]:
+        """What cannot be put back, for the manifest."""
+        if self._copied or not self._state.changed_parameters():
+            return []
         detail = "the forward wrote to its parameters, which were not copied before"
-        return [Note(reason="parameters changed", detail=detail, count=count)] if count else []
-
-    def restore(self) -> None:
-        """Put everything back, bit for bit, into the same tensors."""
-        for module, training in self._modules:
-            module.training = training
-        for module, name, buffer, saved in self._buffers:
-            module._buffers[name] = buffer
-            _write(buffer, saved)
-        for parameter, _, saved in self._parameters:
-            _write(parameter, saved)
-        for parameter, gradient, saved in self._gradients:
-            parameter.grad = gradient
-            _write(gradient, saved)
-        _restore_generators(self._generators)
+        return [Note(reason="parameters changed", detail=detail)]
 
 
-_Generators = tuple[object, Tensor, list[Tensor]]
+_Held = tuple[nn.Parameter, Tensor, Tensor | None, Tensor | None]
 
 
-def _generators() -> _Generators:
-    """States of Python's, torch's and every device's generator."""
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
-    return random.getstate(), torch.get_rng_state(), cuda
+def _held(model: nn.Module) -> list[_Held]:
+    """Every parameter with a copy of it, its gradient, and a copy of that."""
+    return [
+        (p, _copy(p), p.grad, None if p.grad is None else _copy(p.grad)) for p in model.parameters()
+    ]
 
 
-def _restore_generators(state: _Generators) -> None:
-    python, cpu, cuda = state
-    random.setstate(python)  # type: ignore[arg-type]
-    torch.set_rng_state(cpu)
-    if cuda:
-        torch.cuda.set_rng_state_all(cuda)
+def _copy(tensor: Tensor) -> Tensor:
+    return tensor.detach().clone()
 
 
-def _copy(tensor: Tensor | None) -> Tensor | None:
-    return None if tensor is None else tensor.detach().clone()
-
-
-def _write(tensor: Tensor | None, saved: Tensor | None) -> None:
-    if tensor is None or saved is None or _same_bits(tensor, saved):
-        return  # untouched: not even its version counter moves
-    with torch.inference_mode(mode=tensor.is_inference()), torch.no_grad():
-        tensor.copy_(saved)
-
-
-def _same_bits(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors are equal in every bit; unlike ``torch.equal``, NaN equals itself."""
-    if a.layout is not torch.strided or a.is_quantized or a.shape != b.shape:
-        return False
-    first, second = (t.detach().contiguous().view(-1).view(torch.uint8) for t in (a, b))
-    return torch.equal(first, second)
-
-
-def _version(tensor: Tensor) -> int:
-    return -1 if tensor.is_inference() else tensor._version
+def _write(tensor: Tensor | None, value: Tensor | None) -> None:
+    if tensor is None or value is None:
+        return
+    with torch.inference_mode(tensor.is_inference()), torch.no_grad():
+        tensor.copy_(value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from cb_trace.bundle import STEP_PREFIX
 from cb_trace.capture.ranges import ModuleRanges
 from cb_trace.replay.timing import synchronize
-from cb_trace.trace_file import clean_trace
+from cb_trace.trace_file import export_trace
 
 WARMUP_RANGE = "cb_warmup"
 
@@ -46,7 +45,7 @@ def profiled(device: torch.device, target: Path) -> Iterator[None]:
     with profiler:
         yield
         synchronize(device)
-    export(profiler, target)
+    export_trace(profiler, target)
 
 
 def new_profiler(device: torch.device) -> profile:
@@ -57,14 +56,6 @@ def new_profiler(device: torch.device) -> profile:
     return profile(
         activities=activities, record_shapes=True, experimental_config=_experimental_config()
     )
-
-
-def export(profiler: profile, target: Path) -> None:
-    """Write a stopped profiler's trace to ``target``, without the names of this machine."""
-    with tempfile.TemporaryDirectory(prefix="cb-trace-") as folder:
-        raw = Path(folder) / "raw.json"
-        profiler.export_chrome_trace(str(raw))
-        clean_trace(raw, target)
 
 
 def _one(step: Callable[[], object], device: torch.device, name: str) -> int:

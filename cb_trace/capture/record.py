@@ -27,11 +27,11 @@ from cb_trace.bundle import (
     write_bundle,
 )
 from cb_trace.capture.environment import Environment, environment
-from cb_trace.capture.intact import Intact
+from cb_trace.capture.intact import intact
 from cb_trace.capture.options import RecordOptions, device_of
 from cb_trace.capture.profiled import profile_steps
 from cb_trace.capture.step import Step, dtype_name, grad_note, step_of, uses_grad, warm_up
-from cb_trace.capture.tree import ModuleTree, module_tree, unwrapped
+from cb_trace.capture.tree import ModuleTree, module_tree
 from cb_trace.providers.workload import Workload
 from cb_trace.replay.graph import capture_graph
 from cb_trace.replay.timing import time_block
@@ -61,14 +61,11 @@ def record(
 
     :raises CbTraceError: the device is missing, or the workload's step raises.
     """
-    options = options or RecordOptions()
-    intact = Intact(workload.model, values=workload.step is not None)
-    try:
-        recording = _Recording(workload, folder, options, progress or _silent)
+    recording = _Recording(workload, folder, options or RecordOptions(), progress or _silent)
+    own_step = workload.step is not None
+    with intact(workload.model, recording.device, values=own_step) as watch:
         recording.run()
-        manifest = recording.manifest(provider, intact.changes())
-    finally:
-        intact.restore()
+        manifest = recording.manifest(provider, watch.notes())
     write_bundle(folder, manifest)
     return manifest
 
@@ -136,9 +133,14 @@ class _Recording:
     def _replayer(self) -> Replayer | None:
         if not self.options.replay:
             return None
-        model = unwrapped(self.workload.model)
-        options = replay_options(self.options)
-        return Replayer(model, self.step, self.tree.records, self.device, options, self.progress)
+        return Replayer(
+            self.workload.model,
+            self.step,
+            self.tree.records,
+            self.device,
+            replay_options(self.options),
+            self.progress,
+        )
 
     def _bare(
         self, kind: SampleKind, deployment: Deployment = "eager", run: Step | None = None

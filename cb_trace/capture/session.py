@@ -25,14 +25,14 @@ from cb_trace.bundle import (
     write_bundle,
 )
 from cb_trace.capture.environment import environment
-from cb_trace.capture.intact import Intact
+from cb_trace.capture.intact import intact
 from cb_trace.capture.options import RecordOptions, device_of
 from cb_trace.capture.output import bundle_at, check_target
 from cb_trace.capture.profiled import WARMUP_RANGE, profiled
 from cb_trace.capture.ranges import ModuleRanges
 from cb_trace.capture.record import CONTEXT_TRACE, INTERRUPTED, replay_options, run_record
 from cb_trace.capture.step import dtype_name
-from cb_trace.capture.tree import module_tree, unwrapped
+from cb_trace.capture.tree import module_tree
 from cb_trace.errors import CbTraceError
 from cb_trace.providers.workload import Workload
 from cb_trace.replay.timing import synchronize
@@ -138,7 +138,7 @@ class Session:
         self._tree = module_tree(model)
         yield from self._timed("bare", ["bare"] * self.bare_steps)
         self._replayer = Replayer(
-            unwrapped(model),
+            model,
             None,
             self._tree.records,
             self._device,
@@ -190,13 +190,11 @@ class Session:
 
     def _undisturbed(self, part: Callable[[], None]) -> None:
         """Replay something; the loop must not notice, and Ctrl-C only ends the replay."""
-        intact = Intact(self._workload.model)
         try:
-            part()
+            with intact(self._workload.model, self._device):
+                part()
         except KeyboardInterrupt:
             self._notes.append(Note(reason=INTERRUPTED, detail="stopped by Ctrl-C"))
-        finally:
-            intact.restore()
 
 
 @contextmanager

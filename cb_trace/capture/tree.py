@@ -12,10 +12,8 @@ from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from cb_trace.bundle import ModuleRecord, ParameterRecord
+from cb_trace.replay.tree import WRAPPERS
 
-# Attribute names under which a wrapper keeps the module it wraps: torch.compile, FSDP,
-# activation checkpointing; data-parallel wrappers are known by class, as "module" is a common name.
-_WRAPPED = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 _PLACE = re.compile(r"(layer|block)_?(idx|id|index|num|number)$")  # where it stands, not what it is
 
 
@@ -61,16 +59,15 @@ def module_tree(model: nn.Module) -> ModuleTree:
 
 
 def unwrapped(module: nn.Module) -> nn.Module:
-    """The module inside any wrappers."""
-    children = module._modules
+    """The module inside any wrappers: of torch.compile, FSDP, checkpointing, data parallelism."""
     while True:
-        name = next((name for name in _WRAPPED if children.get(name) is not None), None)
-        if name is None and isinstance(module, DataParallel | DistributedDataParallel):
-            name = "module"
-        inner = children.get(name) if name else None
+        parallel = isinstance(module, DataParallel | DistributedDataParallel)
+        names = (*WRAPPERS, "module") if parallel else WRAPPERS
+        children = (module._modules.get(name) for name in names)
+        inner = next((child for child in children if child is not None), None)
         if inner is None:
             return module
-        module, children = inner, inner._modules
+        module = inner
 
 
 def _walk(node: _Node, nodes: dict[int, _Node], above: tuple[int, ...]) -> None:
