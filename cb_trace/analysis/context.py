@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
+
+from cb_trace.analysis.shares import WHOLE, ancestors, inclusive, kernel_shares
+from cb_trace.analysis.stats import IntArray
+from cb_trace.analysis.timeline import Levels, levels
+from cb_trace.columns import polars_schema
+
+_KEY = ["module_id", "phase"]
 
 
 def module_context(
@@ -16,6 +24,120 @@ def module_context(
 ) -> pl.DataFrame:
     """Per module and phase, children included, means per profiled step: a ``module_context`` frame.
 
-    The frames are those of ONE trace of role context or foreign (``module``: of the run).
+    The frames are those of ONE trace of role context or foreign (``module``: of the run). Only
+    kernels and calls inside a step count; without steps the trace is one step. K, U, X in ns as
+    DESIGN, section 2. U is taken per device over all its streams; an instant in which only a part
+    of fused kernels runs for the module counts by that part, so X ≤ U ≤ K. A module that is never
+    called has 0 calls, its descendants' kernels, and the first call among theirs. Where attributed
+    work has several phases, rows of phase ``step`` hold them together.
     """
-    raise NotImplementedError
+    steps = max(1, step.height)
+    tree = ancestors(module)
+    kernel = kernel.with_columns(pl.col("device").fill_null(-1), pl.col("dur_ns").fill_null(0))
+    inside = kernel if step.is_empty() else kernel.drop_nulls("step")
+    calls = module_call if step.is_empty() else module_call.drop_nulls("step")
+    shares = _with_step_phase(kernel_shares(kernel_module))
+    rows = inclusive(inside, shares, tree)
+    if "step" in shares["phase"]:
+        first = calls.filter(phase="forward").with_columns(phase=pl.lit("step"))
+        calls = pl.concat([calls, first])
+    sums = rows.group_by(_KEY).agg(kernels=pl.len() / steps, kernel_ns=pl.col("ns").sum())
+    figures = (
+        _first_calls(calls, tree, steps)
+        .join(sums, on=_KEY, how="full", coalesce=True, nulls_equal=True)
+        .join(_busy(rows, kernel, steps), on=_KEY, how="left", nulls_equal=True)
+        .with_columns(
+            kernel_ns=(pl.col("kernel_ns") * 2 + steps) // (2 * steps), run_id=pl.lit(run_id)
+        )
+        .with_columns(
+            pl.col("calls", "kernels").fill_null(0.0),
+            pl.col("kernel_ns", "busy_ns", "exposed_ns").fill_null(0),
+        )
+        # Parts of fused kernels are rounded once in K and once in U.
+        .with_columns(busy_ns=pl.min_horizontal("busy_ns", "kernel_ns"))
+        .with_columns(exposed_ns=pl.min_horizontal("exposed_ns", "busy_ns"))
+    )
+    schema = polars_schema("module_context")
+    return figures.select(pl.col(name).cast(kind) for name, kind in schema.items()).sort(_KEY)
+
+
+def _with_step_phase(shares: pl.DataFrame) -> pl.DataFrame:
+    """Add the rows of phase ``step`` where modules work in more than one phase."""
+    attributed = shares.drop_nulls(["module_id", "phase"])
+    if attributed["phase"].n_unique() < 2 or "step" in attributed["phase"]:
+        return shares
+    return pl.concat([shares, attributed.with_columns(phase=pl.lit("step"))])
+
+
+def _first_calls(calls: pl.DataFrame, tree: pl.DataFrame, steps: int) -> pl.DataFrame:
+    """Calls per step and the first call; of a module that has none, the first among its own."""
+    spread = calls.join(tree, on="module_id").with_columns(
+        own=pl.col("ancestor_id") == pl.col("module_id")
+    )
+    return (
+        spread.sort(~pl.col("own"), "start_ns", "call_id")
+        .group_by("ancestor_id", "phase", maintain_order=True)
+        .agg(
+            calls=pl.col("own").sum() / steps,
+            ts_ns=pl.col("start_ns").first(),
+            dur_ns=pl.col("dur_ns").first(),
+            trace_id=pl.col("trace_id").first(),
+            thread=pl.col("thread").first(),
+        )
+        .rename({"ancestor_id": "module_id"})
+    )
+
+
+def _busy(rows: pl.DataFrame, kernel: pl.DataFrame, steps: int) -> pl.DataFrame:
+    """U and X per module and phase, summed over devices, mean over steps (half up)."""
+    keys = rows.select(_KEY).unique().sort(_KEY).with_row_index("group")
+    rows = rows.filter(pl.col("dur_ns") > 0).join(keys, on=_KEY, nulls_equal=True)
+    totals = np.zeros((4, keys.height), np.int64)
+    for device in rows["device"].unique().sort():
+        every = kernel.filter((pl.col("device") == device) & (pl.col("dur_ns") > 0))
+        start, end = _bounds(every)
+        totals += _sweep(rows.filter(pl.col("device") == device), levels(start, end), keys.height)
+    busy, busy_parts, exposed, exposed_parts = totals.tolist()
+    return keys.drop("group").with_columns(
+        busy_ns=_mean(busy, busy_parts, steps), exposed_ns=_mean(exposed, exposed_parts, steps)
+    )
+
+
+def _sweep(rows: pl.DataFrame, device: Levels, groups: int) -> IntArray:
+    """Sum U and X of every group in one pass over the starts and ends of its kernels.
+
+    Returns rows U whole, U in parts of WHOLE, X whole, X in parts. Between two changes of a group
+    n of its kernels run with the weights w; the part of that time in which exactly n kernels run
+    on the device is exposed.
+    """
+    start, end = _bounds(rows)
+    group, weight = rows["group"].to_numpy().astype(np.int64), rows["weight"].to_numpy()
+    edge = np.concatenate([device.index(start), device.index(end)])
+    order = np.argsort(np.tile(group, 2) * device.edge.size + edge, kind="stable")
+    edge, group = edge[order], np.tile(group, 2)[order]
+    one = np.ones_like(weight)
+    running = np.cumsum(np.concatenate([one, -one])[order])[:-1]
+    weighed = np.cumsum(np.concatenate([weight, -weight])[order])[:-1]
+    busy = running > 0  # the last change of a group leaves none running: no stretch crosses groups
+    first, last, group = edge[:-1][busy], edge[1:][busy], group[:-1][busy]
+    length = device.edge[last] - device.edge[first]
+    alone = device.between(running[busy], first, last)
+    whole = weighed[busy] >= WHOLE
+    part = np.where(whole, 0, weighed[busy])
+    sums = np.zeros((4, groups), np.int64)
+    for row, values in enumerate((length * whole, length * part, alone * whole, alone * part)):
+        np.add.at(sums[row], group, values)
+    return sums
+
+
+def _bounds(rows: pl.DataFrame) -> tuple[IntArray, IntArray]:
+    start = rows["start_ns"].to_numpy()
+    return start, start + rows["dur_ns"].to_numpy()
+
+
+def _mean(whole: list[int], parts: list[int], steps: int) -> pl.Series:
+    unit = WHOLE * steps
+    return pl.Series(
+        [(w * WHOLE + p + unit // 2) // unit for w, p in zip(whole, parts, strict=True)],
+        dtype=pl.Int64,
+    )

@@ -1,16 +1,32 @@
-"""The step partition: every instant of the bare step has one owner."""
+"""The step partition: every instant of the bare step has one owner (DESIGN, section 5)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Literal
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
-from cb_trace.analysis.stats import BareStep
+from cb_trace.analysis.idle import HOST, SYNC, idle_kinds, sync_calls
+from cb_trace.analysis.scaling import BUSY, UNATTRIBUTED, part_rows, scaled
+from cb_trace.analysis.shares import WHOLE, kernel_shares, split_by_share
+from cb_trace.analysis.stats import BareStep, IntArray
+from cb_trace.analysis.timeline import Pieces, Windows, owned, shared_equally, step_windows
 from cb_trace.bundle import Deployment
+from cb_trace.columns import polars_schema
 
 Overlap = Literal["first", "equal"]
+
+_FORWARD = "forward"  # of idle beside work of no phase
+_PART: dict[str, pl.DataType] = {
+    "module_id": pl.Int32(),
+    "phase": pl.String(),
+    "kind": pl.String(),
+    "window": pl.Int64(),
+    "ns": pl.Int64(),
+}
 
 
 def step_partition(  # noqa: PLR0917 - one frame a table, in the order they are made
@@ -29,7 +45,160 @@ def step_partition(  # noqa: PLR0917 - one frame a table, in the order they are 
     """Split the bare step over modules, exclusive of children: a ``partition`` frame.
 
     The frames are those of ONE trace of role context or foreign (``module``: of the run). ``bare``
-    holds the median bare step of each deployment; empty: one deployment ``eager``, unscaled.
-    The ``ns`` of one deployment sum to its bare median exactly.
+    holds the median bare step of each deployment; empty: one deployment ``eager``, unscaled. The
+    ``ns`` of one deployment sum to its bare median exactly (unscaled: to the mean window).
+
+    All devices of the trace are one timeline. Busy instants belong to the running kernel that
+    started first (ties: lower kernel_id), or with ``overlap="equal"`` to all running ones in equal
+    parts; a fused kernel's are split by share. Idle belongs to the module of the next kernel, of a
+    kind as in :mod:`cb_trace.analysis.idle`; before the first kernel (host) and after the last
+    (sync where a synchronising call was waiting, else host) to the root. Kernels of no module:
+    kind ``unattributed``, module NULL; idle before them keeps its idle kind and NULL. A module
+    that was called has at least a ``busy`` row, of 0. Bounds: see :func:`scaling.scaled`.
     """
-    raise NotImplementedError
+    windows = step_windows(step, kernel, launch, module_call)
+    cpu = device_type == "cpu"
+    root = _root(module)
+    shares = kernel_shares(kernel_module)
+    phases = shares.select("kernel_id", "phase").unique("kernel_id", keep="first")
+    events = (
+        kernel.filter(pl.col("dur_ns") > 0)
+        .join(phases, on="kernel_id", how="left")
+        .sort("start_ns", "kernel_id")
+    )
+    start = events["start_ns"].to_numpy()
+    end = start + events["dur_ns"].to_numpy()
+    pieces = owned(start, end, windows)
+    busy = _busy(events, *_divided(start, end, pieces, windows, overlap))
+    idle = _idle_between(events, pieces, launch, cpu=cpu)
+    parts = [
+        _share_out(pl.concat([busy, idle]), shares),
+        _idle_at_edges(events, pieces, windows, launch, root=root, cpu=cpu),
+        _called(module_call if step.is_empty() else module_call.drop_nulls("step")),
+    ]
+    rows = part_rows(pl.concat(parts), windows.count)
+    targets: Mapping[Deployment, BareStep | None] = bare or {"eager": None}
+    frames = [
+        scaled(rows, windows.total_ns, target, cpu=cpu, root=root).with_columns(
+            deployment=pl.lit(name), run_id=pl.lit(run_id)
+        )
+        for name, target in targets.items()
+    ]
+    schema = polars_schema("partition")
+    return pl.concat(frames).select(pl.col(name).cast(kind) for name, kind in schema.items())
+
+
+def _root(module: pl.DataFrame) -> int | None:
+    """The one module without a parent; a foreign trace may show none, or several."""
+    roots = module.filter(pl.col("parent_id").is_null())["module_id"].to_list()
+    return roots[0] if len(roots) == 1 else None
+
+
+def _divided(
+    start: IntArray, end: IntArray, pieces: Pieces, windows: Windows, overlap: Overlap
+) -> tuple[Pieces, IntArray]:
+    if overlap == "equal":
+        return shared_equally(start, end, windows)
+    return pieces, pieces.end - pieces.start
+
+
+def _busy(events: pl.DataFrame, pieces: Pieces, ns: IntArray) -> pl.DataFrame:
+    return pl.DataFrame(
+        {
+            "kernel_id": events["kernel_id"].gather(pieces.row),
+            "window": pieces.window,
+            "ns": ns,
+            "kind": pl.Series([None] * ns.size, dtype=pl.String),
+        }
+    )
+
+
+def _idle_between(
+    events: pl.DataFrame, pieces: Pieces, launch: pl.DataFrame, *, cpu: bool
+) -> pl.DataFrame:
+    """Idle between two busy stretches of one window, by the kernel that ends it."""
+    gap = pieces.start[1:] - pieces.end[:-1]
+    at = np.flatnonzero((gap > 0) & (pieces.window[1:] == pieces.window[:-1]))
+    following = events[pieces.row[at + 1]]
+    return pl.DataFrame(
+        {
+            "kernel_id": following["kernel_id"],
+            "window": pieces.window[at + 1],
+            "ns": gap[at],
+            "kind": idle_kinds(following, pieces.end[at], launch, cpu=cpu),
+        }
+    )
+
+
+def _share_out(entries: pl.DataFrame, shares: pl.DataFrame) -> pl.DataFrame:
+    """Time of kernels to their modules; a fused kernel's in whole nanoseconds by share."""
+    found = (
+        pl.when(pl.col("module_id").is_null()).then(pl.lit(UNATTRIBUTED)).otherwise(pl.lit(BUSY))
+    )
+    return (
+        entries.join(shares.drop("ns"), on="kernel_id", how="left")
+        .with_columns(pl.col("weight", "upto").fill_null(WHOLE))
+        .with_columns(ns=split_by_share("ns"), kind=pl.coalesce("kind", found))
+        .select(pl.col(name).cast(kind) for name, kind in _PART.items())
+    )
+
+
+def _idle_at_edges(
+    events: pl.DataFrame,
+    pieces: Pieces,
+    windows: Windows,
+    launch: pl.DataFrame,
+    *,
+    root: int | None,
+    cpu: bool,
+) -> pl.DataFrame:
+    """The root's idle of each window: before its first busy stretch, and after its last."""
+    number = np.arange(windows.start.size)
+    first = np.searchsorted(pieces.window, number, side="left")
+    last = np.searchsorted(pieces.window, number, side="right") - 1
+    some = last >= first
+    begin, stop = windows.end.copy(), windows.end.copy()  # nothing ran: all of it comes before
+    begin[some], stop[some] = pieces.start[first[some]], pieces.end[last[some]]
+    phase = events["phase"].fill_null(_FORWARD)
+    phases = [
+        pl.Series(np.where(some, phase.gather(pieces.row[edge * some]).to_numpy(), _FORWARD))
+        if pieces.row.size
+        else pl.Series([_FORWARD] * number.size)
+        for edge in (first, last)
+    ]
+    waited = _waiting(launch, stop, windows.end) & (not cpu)
+    return pl.DataFrame(
+        {
+            "module_id": pl.Series([root] * 2 * number.size, dtype=pl.Int32),
+            "phase": pl.concat(phases).cast(pl.String),
+            "kind": [HOST] * number.size + [SYNC if waits else HOST for waits in waited],
+            "window": np.tile(number, 2),
+            "ns": np.concatenate([begin - windows.start, windows.end - stop]),
+        },
+        schema=_PART,
+    )
+
+
+def _waiting(launch: pl.DataFrame, start: IntArray, end: IntArray) -> npt.NDArray[np.bool_]:
+    """Whether a synchronising call on any thread was waiting at some time between."""
+    calls = sync_calls(launch)
+    returned = np.maximum.accumulate(calls["returned_ns"].to_numpy())
+    before = np.searchsorted(calls["start_ns"].to_numpy(), end) - 1
+    waiting = before >= 0
+    waiting[waiting] = returned[before[waiting]] > start[waiting]
+    return waiting
+
+
+def _called(module_call: pl.DataFrame) -> pl.DataFrame:
+    """No time for every module that was called, so that its cost is 0 and not unknown."""
+    return (
+        module_call.select("module_id", "phase")
+        .unique()
+        .select(
+            "module_id",
+            "phase",
+            kind=pl.lit(BUSY),
+            window=pl.lit(0, pl.Int64),
+            ns=pl.lit(0, pl.Int64),
+        )
+    )

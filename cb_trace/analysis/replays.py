@@ -1,8 +1,14 @@
-"""Figures of each module replayed alone."""
+"""Figures of each module replayed alone (DESIGN, section 5, Isolated)."""
 
 from __future__ import annotations
 
 import polars as pl
+
+from cb_trace.analysis.stats import halves_up, interval_stats
+from cb_trace.bundle import REPLAY_PREFIX
+from cb_trace.columns import polars_schema
+
+_FIGURES = ["median_ns", "low_ns", "high_ns", "samples", "kernel_ns", "busy_ns"]
 
 
 def replay_figures(
@@ -16,6 +22,81 @@ def replay_figures(
 ) -> pl.DataFrame:
     """The ``replay`` frame with median, bounds, samples, ``kernel_ns`` and ``busy_ns`` filled in.
 
-    ``kernel`` and ``annotation`` are those of the traces of role isolated, all together.
+    ``kernel`` and ``annotation`` are those of the traces of role isolated, all together. Figures
+    are per call: the median of the bare samples; K and U as means over the profiled calls, on a
+    CPU scaled by bare ÷ profiled wall (of the ``cb_replay:`` ranges). A record shares the figures
+    of its ``measured_id``. What was skipped or not profiled stays NULL.
     """
-    raise NotImplementedError
+    walls = _profiled_calls(annotation)
+    device = _device_time(replay_kernel, kernel)
+    figures = _bare(replay_sample).join(walls, on="measured_id", how="full", coalesce=True)
+    figures = figures.join(device, on="measured_id", how="left").with_columns(
+        pl.when(pl.col("calls_profiled") > 0).then(pl.col("kernel_sum", "busy_sum").fill_null(0))
+    )
+    rows = [
+        {**row, **_per_call(row, cpu=device_type == "cpu")} for row in figures.iter_rows(named=True)
+    ]
+    schema = polars_schema("replay")
+    filled = pl.DataFrame(
+        rows, schema={"measured_id": pl.Int32, **{n: schema[n] for n in _FIGURES}}
+    )
+    measured = pl.col("skipped").is_null()
+    return (
+        replay.drop(_FIGURES)
+        .join(filled, on="measured_id", how="left")
+        .with_columns(pl.when(measured).then(pl.col(_FIGURES)))
+        .select(pl.col(name).cast(kind) for name, kind in schema.items())
+    )
+
+
+def _bare(replay_sample: pl.DataFrame) -> pl.DataFrame:
+    """Median, bounds and number of the bare samples of each measurement."""
+    rows = []
+    for (replay_id,), samples in replay_sample.group_by("replay_id", maintain_order=True):
+        found = interval_stats(samples["ns"].to_numpy())
+        rows.append((replay_id, found.median_ns, found.low_ns, found.high_ns, found.samples))
+    names = ["measured_id", *_FIGURES[:4]]
+    types = [pl.Int32, pl.Int64, pl.Int64, pl.Int64, pl.Int32]
+    return pl.DataFrame(rows, schema=dict(zip(names, types, strict=True)), orient="row")
+
+
+def _profiled_calls(annotation: pl.DataFrame) -> pl.DataFrame:
+    """Profiled calls of each measurement and their wall time together, from their ranges."""
+    pattern = f"^{REPLAY_PREFIX}([0-9]+):[0-9]+$"
+    measured = pl.col("name").str.extract(pattern).cast(pl.Int32, strict=False)
+    return (
+        annotation.filter(pl.col("layer") == "user")
+        .with_columns(measured_id=measured)
+        .drop_nulls("measured_id")
+        .group_by("measured_id")
+        .agg(calls_profiled=pl.len().cast(pl.Int64), wall=pl.col("dur_ns").sum())
+    )
+
+
+def _device_time(replay_kernel: pl.DataFrame, kernel: pl.DataFrame) -> pl.DataFrame:
+    """Σ K and Σ U over the profiled calls; the union is taken within each call, per device."""
+    group = ["replay_id", "iteration", "device"]
+    end = pl.col("start_ns") + pl.col("dur_ns")
+    covered = end.cum_max().shift(1).over(group)
+    added = end - pl.max_horizontal("start_ns", covered)
+    return (
+        replay_kernel.join(
+            kernel.select("kernel_id", "device", "start_ns", "dur_ns"), on="kernel_id"
+        )
+        .with_columns(pl.col("device").fill_null(-1), pl.col("dur_ns").fill_null(0))
+        .sort(*group, "start_ns", "kernel_id")
+        .with_columns(added=added.clip(0))
+        .group_by(measured_id="replay_id")
+        .agg(kernel_sum=pl.col("dur_ns").sum(), busy_sum=pl.col("added").sum())
+    )
+
+
+def _per_call(row: dict[str, int | None], *, cpu: bool) -> dict[str, int | None]:
+    """K and U a call: over the number of calls, or on a CPU times bare ÷ profiled wall."""
+    up, down = (row["median_ns"], row["wall"]) if cpu else (1, row["calls_profiled"])
+    return {
+        f"{name}_ns": None
+        if row[f"{name}_sum"] is None or up is None or not down
+        else halves_up(int(row[f"{name}_sum"] or 0) * up, down)
+        for name in ("kernel", "busy")
+    }

@@ -1,13 +1,49 @@
-"""One plain sentence a module: which number to believe, and what the isolated one leaves out."""
+"""One plain sentence a module: which number to believe, and what the isolated one leaves out.
+
+Rules, in order. *Beyond noise* means that the interval does not contain 0.
+
+1. Not replayed alone: say so with the reason; the cost in the step is all there is.
+2. isolated − cost not beyond noise: either number holds.
+3. isolated above cost: name the terms that raise it (positive, beyond noise); believe the cost.
+4. isolated below cost: name what it leaves out (negative terms, beyond noise); believe the cost.
+
+At most the two largest terms are named, each at least a tenth of the difference; where there is
+none, the sentence says that the cause lies within the noise of the terms.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import polars as pl
 
+from cb_trace.analysis.sides import hot_replays, owned_parts
 from cb_trace.analysis.stats import Interval
+from cb_trace.columns import polars_schema
+
+_STEP = {"eager": "eager step", "graph": "CUDA-graphed step"}
+_ADDS = {  # what a positive term is: alone it takes more
+    "launch": "launch latency",
+    "cache": "slower caches",
+    "kernel_choice": "slower kernels of the same operators",
+    "fusion": "kernels that the step does not run",
+    "overlap": "time that the step hides under other work",
+    "contention": "contention",
+    "residual": "unexplained drift",
+}
+_LACKS = {  # what a negative term is: the step takes more
+    "launch": "launch latency",
+    "cache": "slower caches",
+    "kernel_choice": "slower kernels of the same operators",
+    "fusion": "kernels that only the step runs",
+    "overlap": "overlap that only the module alone has",
+    "contention": "contention with other streams",
+    "idle": "idle time of the device before its kernels",
+    "residual": "unexplained drift",
+}
+_MERGED = "cache or residual"  # without a sequence run the two cannot be told apart
+_NAMED = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,8 +58,20 @@ class Figures:
 
 
 def verdict(figures: Figures) -> str:
-    """One sentence."""
-    raise NotImplementedError
+    """The sentence for one module, phase and deployment."""
+    cost = _us(figures.cost.median_ns)
+    costs = f"costs {cost} µs in the {_STEP.get(figures.deployment, figures.deployment)}"
+    if figures.isolated is None:
+        return f"{costs}; not replayed alone" + (f": {figures.skipped}" if figures.skipped else "")
+    alone = f"alone {_us(figures.isolated.median_ns)} µs"
+    difference = figures.isolated - figures.cost
+    if _is_noise(difference):
+        return f"{alone}, {costs}: no difference beyond noise, either number holds"
+    causes = ", ".join(_causes(figures.terms, difference.median_ns))
+    if not causes:
+        causes = f"{_us(abs(difference.median_ns))} µs that no term beyond noise explains"
+    relation = ", of which" if difference.median_ns > 0 else " leaves out"
+    return f"{alone}{relation} {causes}; {costs}: believe the {cost}"
 
 
 def verdicts(
@@ -34,5 +82,75 @@ def verdicts(
     *,
     run_id: str,
 ) -> pl.DataFrame:
-    """A ``verdict`` row for every module, phase and deployment of the partition, children in."""
-    raise NotImplementedError
+    """A ``verdict`` row for every module, phase and deployment that has a cost, children in.
+
+    ``partition``, ``term`` and ``replay`` come from :func:`step_partition`, :func:`terms` and
+    :func:`replay_figures`.
+    """
+    costs = owned_parts(partition, module)
+    isolated, skipped = _isolated(replay), _skipped(replay)
+    measured = _terms(term)
+    rows = []
+    for owned in costs.iter_rows(named=True):
+        key = (owned["module_id"], owned["phase"])
+        busy = Interval(*(owned[f"busy_{name}"] for name in ("ns", "low_ns", "high_ns")))
+        idle = Interval(*(owned[f"idle_{name}"] for name in ("ns", "low_ns", "high_ns")))
+        figures = Figures(
+            deployment=owned["deployment"],
+            cost=busy + idle,
+            isolated=isolated.get(key),
+            skipped=skipped.get(key),
+            terms=measured.get((*key, owned["deployment"]), {}),
+        )
+        rows.append((run_id, *key, owned["deployment"], verdict(figures)))
+    return pl.DataFrame(rows, schema=polars_schema("verdict"), orient="row")
+
+
+def _causes(terms: Mapping[str, Interval], difference_ns: int) -> Iterator[str]:
+    """The largest terms of the difference's sign, as amount and name."""
+    sign = 1 if difference_ns > 0 else -1
+    names = _ADDS if sign > 0 else _LACKS
+    able = {
+        kind: term.median_ns * sign
+        for kind, term in terms.items()
+        if kind in names and term.median_ns * sign > 0 and not _is_noise(term)
+    }
+    for kind in sorted(able, key=lambda kind: (-able[kind], kind))[:_NAMED]:
+        if able[kind] * 10 >= abs(difference_ns):
+            merged = kind == "cache" and "residual" not in terms
+            yield f"{_us(able[kind])} µs {_MERGED if merged else names[kind]}"
+
+
+def _is_noise(interval: Interval) -> bool:
+    return interval.low_ns <= 0 <= interval.high_ns
+
+
+def _us(ns: int) -> str:
+    """Microseconds for a person: one decimal below 10, none above."""
+    return f"{ns / 1000:.1f}" if abs(ns) < 9950 else f"{ns / 1000:,.0f}"
+
+
+def _isolated(replay: pl.DataFrame) -> dict[tuple[int, str], Interval]:
+    found: dict[tuple[int, str], Interval] = {}
+    for row in hot_replays(replay).iter_rows(named=True):
+        key = (row["module_id"], row["phase"])
+        wall = Interval(row["median_ns"], row["low_ns"], row["high_ns"], row["samples"] or 1)
+        found[key] = found[key] + wall * row["calls"] if key in found else wall * row["calls"]
+    return found
+
+
+def _skipped(replay: pl.DataFrame) -> dict[tuple[int, str], str]:
+    rows = replay.filter(pl.col("condition") == "hot").drop_nulls("skipped")
+    return {
+        (module, phase): why
+        for module, phase, why in rows.select("module_id", "phase", "skipped").iter_rows()
+    }
+
+
+def _terms(term: pl.DataFrame) -> dict[tuple[int, str, str], dict[str, Interval]]:
+    found: dict[tuple[int, str, str], dict[str, Interval]] = {}
+    for row in term.drop_nulls("ns").iter_rows(named=True):
+        key = (row["module_id"], row["phase"], row["deployment"])
+        interval = Interval(row["ns"], row["low_ns"], row["high_ns"])
+        found.setdefault(key, {})[row["kind"]] = interval
+    return found

@@ -1,0 +1,67 @@
+"""Kernels over the module tree: ancestors, and shares as whole parts so that sums stay exact."""
+
+from __future__ import annotations
+
+import polars as pl
+
+WHOLE = 1 << 20  # a share of 1; parts of it keep durations up to two hours within int64
+
+
+def ancestors(module: pl.DataFrame) -> pl.DataFrame:
+    """Every module with itself and each of its ancestors: ``module_id``, ``ancestor_id``."""
+    parent = module.select("module_id", "parent_id")
+    known = module.select("module_id", ancestor_id="module_id")
+    levels = [known]
+    for _ in range(module.height):  # as deep as a chain of all of them; a cycle cannot hang it
+        known = known.join(
+            parent.select(ancestor_id="module_id", up="parent_id"), on="ancestor_id"
+        ).select("module_id", ancestor_id="up")
+        known = known.drop_nulls()
+        if known.is_empty():
+            break
+        levels.append(known)
+    return pl.concat(levels)
+
+
+def kernel_shares(kernel_module: pl.DataFrame) -> pl.DataFrame:
+    """``kernel_id, module_id, phase, ns, weight, upto``: one row a kernel, module and phase.
+
+    The ``weight`` of one kernel's rows sum to :data:`WHOLE`; ``upto`` is their running sum, this
+    row included, so that a time t splits exactly into t·upto − t·(upto − weight), each rounded.
+    """
+    merged = kernel_module.group_by("kernel_id", "module_id", "phase", maintain_order=True).agg(
+        pl.col("ns").sum(), pl.col("share").sum()
+    )
+    last = pl.col("kernel_id").is_last_distinct()
+    running = (pl.col("share").cum_sum().over("kernel_id") * WHOLE).round().cast(pl.Int64)
+    return (
+        merged.sort("kernel_id", maintain_order=True)
+        .with_columns(upto=pl.when(last).then(WHOLE).otherwise(running.clip(0, WHOLE)))
+        .with_columns(
+            weight=pl.col("upto") - pl.col("upto").shift(1, fill_value=0).over("kernel_id")
+        )
+        .drop("share")
+    )
+
+
+def split_by_share(ns: str) -> pl.Expr:
+    """The part of column ``ns`` that a row of :func:`kernel_shares` owns."""
+    before = pl.col("upto") - pl.col("weight")
+    return _portion(ns, pl.col("upto")) - _portion(ns, before)
+
+
+def _portion(ns: str, weight: pl.Expr) -> pl.Expr:
+    return (pl.col(ns) * weight + WHOLE // 2) // WHOLE
+
+
+def inclusive(kernel: pl.DataFrame, shares: pl.DataFrame, tree: pl.DataFrame) -> pl.DataFrame:
+    """Kernels under each module, children included: one row a module, phase and kernel.
+
+    ``module_id, phase, kernel_id, step, device, start_ns, dur_ns, ns, weight``.
+    """
+    owned = shares.drop_nulls("module_id").join(tree, on="module_id")
+    summed = owned.group_by("ancestor_id", "phase", "kernel_id").agg(
+        pl.col("ns").sum(), pl.col("weight").sum()
+    )
+    events = kernel.select("kernel_id", "step", "device", "start_ns", "dur_ns")
+    return summed.rename({"ancestor_id": "module_id"}).join(events, on="kernel_id")
