@@ -22,17 +22,20 @@ class GraphCapture:
         self.graph.replay()
 
 
-def capture_graph(run: Callable[[], object], device: torch.device, warmup: int = 3) -> GraphCapture:
+def capture_graph(
+    run: Callable[[], object], device: torch.device, warmup: int = 3, *, fresh_casts: bool = True
+) -> GraphCapture:
     """Capture one run into a CUDA graph, after ``warmup`` runs on the capturing stream.
 
-    Autocast's cache of cast weights is emptied before and after: a weight cast before the capture
-    would be missing from the graph, and one cast inside it lives in the graph's own memory, which
-    a later eager call must not read. No output is kept alive: its memory belongs to the graph.
+    Autocast's cache of cast weights is emptied before the capture (unless ``fresh_casts`` is
+    False) and after it: a weight cast before would be missing from the graph, and one cast inside
+    lives in the graph's own memory, which a later eager call must not read. No output is kept
+    alive: its memory belongs to the graph.
     """
     if device.type != "cuda":
         return GraphCapture(reason="no CUDA device")
     try:
-        return GraphCapture(graph=_capture(run, device, warmup))
+        return GraphCapture(graph=_capture(run, device, warmup, fresh_casts))
     except Exception as error:
         _recover(device)
         return GraphCapture(reason=f"cannot be captured: {one_line(error)}")
@@ -46,7 +49,9 @@ def one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {text[0].strip()}"[:200] if text else type(error).__name__
 
 
-def _capture(run: Callable[[], object], device: torch.device, warmup: int) -> torch.cuda.CUDAGraph:
+def _capture(
+    run: Callable[[], object], device: torch.device, warmup: int, fresh_casts: bool
+) -> torch.cuda.CUDAGraph:
     with torch.cuda.device(device):
         stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream(device))
@@ -55,7 +60,8 @@ def _capture(run: Callable[[], object], device: torch.device, warmup: int) -> to
                 run()
         torch.cuda.current_stream(device).wait_stream(stream)
         torch.cuda.synchronize(device)
-        torch.clear_autocast_cache()
+        if fresh_casts:
+            torch.clear_autocast_cache()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, stream=stream):
             run()

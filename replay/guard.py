@@ -7,6 +7,7 @@ Two kinds: the process's (:class:`CallState`, :class:`RngState`) and the module'
 from __future__ import annotations
 
 import random
+import types
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,6 +17,8 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
+
+OBJECT_DEPTH = 2  # objects within objects that a module holds; deeper is not its own state
 
 # Flags of the process that choose kernels or precision: name, getter, setter.
 _FLAGS: tuple[tuple[str, Callable[[], Any], Callable[[Any], Any]], ...] = (
@@ -65,7 +68,7 @@ class CallState:
                 for kind in kinds
             ),
             autocast_cache=torch.is_autocast_cache_enabled(),
-            flags=tuple(get() for _, get, _ in _FLAGS),
+            flags=tuple(_read(get) for _, get, _ in _FLAGS),
             default_device=torch.get_default_device(),
             stream=torch.cuda.current_stream(device) if device.type == "cuda" else None,
         )
@@ -103,8 +106,15 @@ class CallState:
             torch.set_autocast_dtype(kind, dtype)
         torch.set_autocast_cache_enabled(self.autocast_cache)
         for (_, get, put), value in zip(_FLAGS, self.flags, strict=True):
-            if get() != value:  # setting an equal value may warn of deprecation
+            if value is not None and _read(get) != value:  # an equal one may warn of deprecation
                 put(value)
+
+
+def _read(get: Callable[[], Any]) -> Any:
+    try:
+        return get()
+    except RuntimeError:  # torch refuses while a user mixes its old and new precision settings
+        return None
 
 
 def _leave_autocast() -> None:
@@ -123,7 +133,7 @@ class RngState:
     @classmethod
     def now(cls) -> RngState:
         """A copy of all generator states."""
-        used = torch.cuda.is_available() and torch.cuda.is_initialized()
+        used = torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
         cuda = tuple(torch.cuda.get_rng_state_all()) if used else ()
         return cls(torch.get_rng_state(), cuda, random.getstate())
 
@@ -209,16 +219,18 @@ class ModuleState:
             if name not in {"_buffers", "_parameters"}:
                 self._add_value(value)
 
-    def _add_value(self, value: Any) -> None:
+    def _add_value(self, value: Any, depth: int = 0) -> None:
         if isinstance(value, torch.Tensor):
             self._add_tensor(value, keep=not isinstance(value, nn.Parameter), volatile=False)
         elif isinstance(value, dict | list | set | deque) and id(value) not in self._containers:
             self._containers[id(value)] = (value, value.copy())
             for inner in value.values() if isinstance(value, dict) else value:
-                self._add_value(inner)
+                self._add_value(inner, depth)
         elif isinstance(value, tuple):
             for inner in value:
-                self._add_value(inner)
+                self._add_value(inner, depth)
+        elif depth < OBJECT_DEPTH and _is_holder(value):
+            self._add_value(vars(value), depth + 1)
 
     def _add_tensor(self, tensor: torch.Tensor, *, keep: bool, volatile: bool) -> None:
         if id(tensor) in self._tensors:
@@ -244,6 +256,12 @@ def preserved(module: nn.Module, device: torch.device) -> Iterator[ModuleState]:
 
 # Attributes that are machinery; hooks are removed by whoever put them there.
 _MACHINERY = frozenset({"_modules", "_non_persistent_buffers_set", "training"})
+
+
+def _is_holder(value: Any) -> bool:
+    """A plain object, a cache say; no module, class, function or the like."""
+    skipped = (nn.Module, type, types.FunctionType, types.MethodType, types.ModuleType)
+    return isinstance(getattr(value, "__dict__", None), dict) and not isinstance(value, skipped)
 
 
 def _plain(module: nn.Module) -> dict[str, Any]:

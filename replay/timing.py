@@ -100,6 +100,8 @@ def empty_window_ns(device: torch.device) -> int:
 
 
 def _queued_empty_window_ns(before: Run | None, device: torch.device) -> int:
+    if device.type != "cuda":  # there is no queue
+        return empty_window_ns(device)
     return _median_empty(device, before, queued=True, windows=5)
 
 

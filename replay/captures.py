@@ -1,0 +1,126 @@
+"""The captured calls of one step: which are kept, which stand for others, which wait for room."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+from cb_trace.bundle import Note
+from cb_trace.replay.guard import RngState, preserved
+from cb_trace.replay.hooks import Call, Place, Recorder
+from cb_trace.replay.inputs import InputPlan
+from cb_trace.replay.memory import CaptureBudget
+from cb_trace.replay.tree import configuration_key
+
+Step = Callable[[], object]
+
+
+class Captures:
+    """Distinct calls of every module, in the order of ``modules`` and then of the step."""
+
+    def __init__(
+        self,
+        modules: Mapping[str, nn.Module],
+        signatures: Mapping[str, str],
+        device: torch.device,
+        *,
+        dedup: bool,
+        max_bytes: int | None,
+    ) -> None:
+        self.calls: list[Call] = []
+        self.passes = 0
+        self.notes: list[Note] = []
+        self._modules, self._signatures, self._device = modules, signatures, device
+        self._dedup, self._max_bytes = dedup, max_bytes
+        self._groups: dict[Hashable, Call] = {}
+        self._rng: RngState | None = None
+
+    @contextmanager
+    def first_pass(self) -> Iterator[None]:
+        """Keep what there is room for while a step runs inside the block."""
+        self._rng = RngState.now()
+        budget = CaptureBudget(self._device, self._max_bytes)
+
+        def admit(call: Call, plan: InputPlan) -> Place | None:
+            if self.measured_by(call) is not call:
+                return None
+            if not budget.fits_alone(call.nbytes):
+                call.reason = f"inputs of {call.nbytes} bytes exceed the memory budget"
+                return None
+            return budget.place(plan.tensors.bytes_by_device())
+
+        recorder = Recorder(self._modules, self._device, admit)
+        try:
+            with recorder.recording():
+                yield
+        finally:
+            rank = {path: place for place, path in enumerate(self._modules)}
+            found = recorder.calls.values()
+            self.calls = sorted(found, key=lambda call: (rank[call.path], call.index))
+            self.passes = 1
+            self._note(budget)
+
+    def measured_by(self, call: Call) -> Call:
+        """The call whose measurement stands for this one: the first of its likes."""
+        if not self._dedup:
+            return call
+        like = (self._signatures[call.path], configuration_key(call.module), call.signature)
+        return self._groups.setdefault(like, call)
+
+    def to_measure(self) -> list[Call]:
+        """One call of every group of likes."""
+        return [call for call in self.calls if self.measured_by(call) is call]
+
+    def in_memory(
+        self, wanted: list[Call], model: nn.Module, step: Step | None
+    ) -> Iterator[list[Call]]:
+        """All wanted calls in lists whose inputs are in memory, running ``step`` again as needed.
+
+        A call whose inputs cannot be had comes with its reason.
+        """
+        first = [call for call in wanted if call.inputs is not None or call.reason is not None]
+        rest = [call for call in wanted if call not in first]
+        if first:
+            yield first
+        while rest:
+            for call in self.calls:
+                call.release()
+            if step is not None:
+                self._another_pass(rest, model, step)
+            ready = [call for call in rest if call.inputs is not None]
+            if not ready:
+                for call in rest:
+                    call.reason = "inputs did not fit in memory, and no later pass saw the call"
+                ready = rest
+            rest = [call for call in rest if call not in ready]
+            yield ready
+
+    def _another_pass(self, wanted: list[Call], model: nn.Module, step: Step) -> None:
+        budget, by_key = CaptureBudget(self._device, self._max_bytes), {c.key: c for c in wanted}
+
+        def admit(call: Call, plan: InputPlan) -> Place | None:
+            known = call.key in by_key
+            return budget.place(plan.tensors.bytes_by_device()) if known else None
+
+        recorder = Recorder(self._modules, self._device, admit)
+        with preserved(model, self._device):
+            if self._rng is not None:
+                self._rng.put()
+            with recorder.recording():
+                step()
+        self.passes += 1
+        for key, seen in recorder.calls.items():
+            if key in by_key and seen.inputs is not None:
+                by_key[key].take_over(seen)
+
+    def _note(self, budget: CaptureBudget) -> None:
+        waiting = sum(call.inputs is None and call.reason is None for call in self.to_measure())
+        detail = (
+            f"{budget.taken['own']} bytes where they were and {budget.taken['ram']} in RAM, of "
+            f"{budget.limit} allowed; {waiting} calls left for further passes"
+        )
+        kept = sum(call.inputs is not None for call in self.calls)
+        self.notes.append(Note(reason="captured inputs", detail=detail, count=max(1, kept)))

@@ -1,0 +1,242 @@
+"""Live inputs of module calls, taken by hooks while the step runs once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from cb_trace.replay.graph import one_line
+from cb_trace.replay.guard import CallState, ModuleState, RngState
+from cb_trace.replay.inputs import FrozenInputs, InputPlan, freeze, plan_inputs
+from cb_trace.replay.tensors import UncopyableError
+
+COLLECTIVE_OPS = ("c10d::", "_c10d_functional", "c10d_functional", "_dtensor::", "symm_mem::")
+COLLECTIVES = "runs collectives"
+
+CallKey = tuple[str, Hashable]
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """A module call that stands for all calls of the module with the same inputs and state."""
+
+    path: str
+    module: nn.Module
+    index: int  # of the first such call within the step
+    signature: Hashable
+    state: CallState
+    training: tuple[bool, ...]
+    calls: int = 1
+    nbytes: int = 0
+    inputs: FrozenInputs | None = None
+    rng: RngState | None = None
+    held: ModuleState | None = None  # its own state before the call, where the call changes it
+    mutates: bool = False  # the call wrote to its inputs
+    casts: bool = False  # the call cast weights for autocast, rather than finding them cast
+    output: Hashable = None
+    reason: str | None = None  # why it cannot be replayed
+
+    @property
+    def key(self) -> CallKey:
+        return self.path, self.signature
+
+    def release(self) -> None:
+        """Let go of the copied inputs."""
+        self.inputs = self.held = self.rng = None
+
+    def take_over(self, other: Call) -> None:
+        """Become the same call as seen in a later pass."""
+        self.inputs, self.held, self.rng = other.inputs, other.held, other.rng
+        self.mutates, self.casts, self.output = other.mutates, other.casts, other.output
+        self.reason = other.reason
+
+
+# Decides about a new call: where to copy its inputs to (None: where they are), or not to copy.
+Admit = Callable[[Call, InputPlan], "Place | None"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where copies go; ``device`` None leaves each on its own."""
+
+    device: torch.device | None = None
+
+
+@dataclass(slots=True)
+class _Open:
+    """A call that has begun and not ended."""
+
+    module: nn.Module
+    call: Call | None = None  # None where nothing is kept of it
+    before: ModuleState | None = None
+    versions: list[tuple[torch.Tensor, int | None]] = field(default_factory=list)
+    plan: InputPlan | None = None
+    given: tuple[Any, Any] | None = None
+    collective: bool = False
+    casts: bool = False
+
+
+class Recorder:
+    """Hooks on every module that count calls and copy the inputs of those that ``admit`` takes."""
+
+    def __init__(
+        self, modules: Mapping[str, nn.Module], device: torch.device, admit: Admit
+    ) -> None:
+        self.calls: dict[CallKey, Call] = {}
+        self._modules, self._device, self._admit = modules, device, admit
+        self._keep = {id(p) for module in modules.values() for p in module.parameters()}
+        self._count = dict.fromkeys(modules, 0)
+        self._stack: list[_Open] = []
+        self._watch = _Watch(self._stack)
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Hooks are there for as long as the block lasts, and gone after it."""
+        handles = []
+        try:
+            for path, module in self._modules.items():
+                handles += self._hook(path, module)
+            with self._watch:
+                yield
+        finally:
+            for handle in handles:
+                handle.remove()
+            self._stack.clear()
+
+    def _hook(self, path: str, module: nn.Module) -> list[Any]:
+        def before(module: nn.Module, args: Any, kwargs: Any) -> None:
+            with self._watch.paused():
+                self._begin(path, module, args, kwargs)
+
+        def after(module: nn.Module, _args: Any, output: Any) -> None:
+            with self._watch.paused():
+                self._end(module, output)
+
+        return [
+            module.register_forward_pre_hook(before, with_kwargs=True, prepend=True),
+            module.register_forward_hook(after),
+        ]
+
+    def _begin(self, path: str, module: nn.Module, args: Any, kwargs: Any) -> None:
+        index = self._count[path]
+        self._count[path] += 1
+        open_call = _Open(module)
+        self._stack.append(open_call)
+        state = CallState.now(self._device)
+        training = tuple(inner.training for inner in module.modules())
+        plan, reason = self._plan(args, kwargs)
+        signature = (plan.signature if plan else reason, state.key, training)
+        known = self.calls.get((path, signature))
+        if known is not None:
+            known.calls += 1
+            return
+        call = Call(path, module, index, signature, state, training, reason=reason)
+        self.calls[call.key] = open_call.call = call
+        if plan is not None:
+            call.nbytes = sum(plan.tensors.bytes_by_device().values())
+            self._take(open_call, call, plan, (args, kwargs))
+
+    def _plan(self, args: Any, kwargs: Any) -> tuple[InputPlan | None, str | None]:
+        try:
+            with torch.inference_mode(False), torch.no_grad():
+                return plan_inputs(args, kwargs, self._keep), None
+        except UncopyableError as error:
+            return None, f"inputs hold {error}"
+
+    def _take(self, open_call: _Open, call: Call, plan: InputPlan, given: Any) -> None:
+        place = self._admit(call, plan)
+        if place is None:
+            return
+        call.rng = RngState.now()
+        try:
+            call.inputs = freeze(plan, place.device)
+        except torch.OutOfMemoryError as error:
+            call.reason = f"inputs cannot be copied: {one_line(error)}"
+            return
+        with torch.inference_mode(False), torch.no_grad():
+            open_call.before = ModuleState(call.module)
+        open_call.plan, open_call.given = plan, given
+        open_call.versions = [(t, _version(t)) for t in plan.tensors.tensors]
+
+    def _end(self, module: nn.Module, output: Any) -> None:
+        done = self._stack.pop()
+        while done.module is not module:  # calls that raised, and whose caller went on
+            done = self._stack.pop()
+        call = done.call
+        if call is None:
+            return
+        call.output = output_signature(output)
+        call.casts = done.casts
+        if done.collective:
+            call.reason = COLLECTIVES
+            call.release()
+        if done.before is None or call.reason:
+            return
+        call.mutates = any(v is None or _version(t) != v for t, v in done.versions)
+        if done.before.changed_parameters():
+            call.reason = "writes to its parameters"
+            call.release()
+        elif done.before.changed():
+            call.held = done.before
+
+
+class _Watch(TorchDispatchMode):
+    """Sees the operators of all open calls: collectives, and weights cast by autocast."""
+
+    def __init__(self, stack: Sequence[_Open]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._stack = stack
+        self._off = False
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Our own operators are not the model's."""
+        self._off = True
+        try:
+            yield
+        finally:
+            self._off = False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if not self._off:
+            self._note(func, args)
+        return func(*args, **(kwargs or {}))
+
+    def _note(self, func: Any, args: Any) -> None:
+        if func is torch.ops.aten._to_copy.default:
+            weight = args[0]
+            if isinstance(weight, torch.Tensor) and weight.is_leaf and weight.requires_grad:
+                for open_call in self._stack:
+                    open_call.casts = True
+        elif func.name().startswith(COLLECTIVE_OPS):
+            for open_call in self._stack:
+                open_call.collective = True
+
+
+def output_signature(output: Any) -> Hashable:
+    """Structure of an output with type, dtype and sizes of its tensors; jagged sizes as such."""
+    leaves, spec = pytree.tree_flatten(output)
+    return str(spec), tuple(_leaf_signature(leaf) for leaf in leaves)
+
+
+def _leaf_signature(leaf: Any) -> Hashable:
+    if not isinstance(leaf, torch.Tensor):
+        return type(leaf).__qualname__
+    if leaf.is_nested and leaf.layout == torch.strided:
+        return type(leaf).__qualname__, str(leaf.dtype), str(leaf._nested_tensor_size().tolist())
+    sizes = tuple(n if isinstance(n, int) else "jagged" for n in leaf.size())
+    return type(leaf).__qualname__, str(leaf.dtype), str(leaf.layout), sizes
+
+
+def _version(tensor: torch.Tensor) -> int | None:
+    """An inference tensor counts no versions: it may have been written to."""
+    return None if tensor.is_inference() else tensor._version

@@ -1,0 +1,70 @@
+"""Kernels of isolated calls: profiled runs, each in a range of its own."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from cb_trace.bundle import Condition, TraceRecord, file_sha256, replay_range
+from cb_trace.replay.isolated import IsolatedCall
+from cb_trace.replay.timing import synchronize
+from cb_trace.trace_file import clean_trace
+
+WARMUP_RANGE = "cb_warmup"
+
+
+@contextmanager
+def kernel_session(device: torch.device, target: Path, traces: list[TraceRecord]) -> Iterator[None]:
+    """Profile the block into ``target`` and add its record to ``traces``, also after Ctrl-C.
+
+    Shapes and stacks stay out: the ranges say all that is needed, and the file stays small.
+    """
+    activities = [ProfilerActivity.CPU]
+    if device.type == "cuda":
+        activities.append(ProfilerActivity.CUDA)
+    profiler = profile(activities=activities)
+    try:
+        with profiler:
+            _first_kernel(device)
+            yield
+            synchronize(device)
+    finally:
+        _export(profiler, target)
+        digest = file_sha256(target)
+        traces.append(TraceRecord(file=target.name, role="isolated", sha256=digest))
+
+
+def profile_call(
+    ready: IsolatedCall, device: torch.device, condition: Condition, replay_id: int, count: int
+) -> None:
+    """Run a call ``count`` times, each inside its range, the device synchronised between.
+
+    Restoring inputs and flushing the cache lie outside the ranges.
+    """
+    before = ready.flush if condition == "cold" else ready.prepare
+    for iteration in range(-1, count):
+        before()
+        synchronize(device)
+        name = replay_range(replay_id, iteration) if iteration >= 0 else WARMUP_RANGE
+        with record_function(name):
+            ready.run()
+        synchronize(device)
+
+
+def _first_kernel(device: torch.device) -> None:
+    """The first kernel under a profiler pays for its start; let it be none of a module's."""
+    with record_function(WARMUP_RANGE):
+        torch.zeros(1, device=device).add_(1)
+    synchronize(device)
+
+
+def _export(profiler: profile, target: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="cb-trace-") as folder:
+        raw = Path(folder) / "raw.json"
+        profiler.export_chrome_trace(str(raw))
+        clean_trace(raw, target)

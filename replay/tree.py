@@ -1,0 +1,67 @@
+"""From canonical module paths to the modules of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import nn
+
+from cb_trace.bundle import ModuleRecord
+from cb_trace.errors import CbTraceError
+
+WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
+
+
+def modules_by_path(model: nn.Module, tree: Sequence[ModuleRecord]) -> dict[str, nn.Module]:
+    """The module behind every record, wrappers opened; breadth first, in order within a depth.
+
+    :raises CbTraceError: the model holds a DataParallel, whose replicas share their hooks.
+    """
+    if any(isinstance(module, nn.DataParallel) for module in model.modules()):
+        raise CbTraceError(
+            "a model in DataParallel cannot be replayed", hint="use DistributedDataParallel"
+        )
+    found: dict[str, nn.Module] = {}
+    for record in sorted(tree, key=lambda r: (r.depth, r.ordinal)):
+        if record.parent is None:
+            found[record.path] = _opened(model)
+            continue
+        name = record.path[len(record.parent) + 1 :] if record.parent else record.path
+        parent = found.get(record.parent)
+        child = parent._modules.get(name) if parent is not None else None
+        if child is not None:
+            found[record.path] = _opened(child)
+    return found
+
+
+def configuration_key(module: nn.Module) -> tuple[object, ...]:
+    """What of a module besides its printed configuration decides its kernels.
+
+    Training flags, and layout, device and trainability of every parameter and buffer.
+    """
+    flags = tuple(inner.training for inner in module.modules())
+    tensors = tuple(
+        (name, tuple(t.shape), t.dtype, str(t.device), t.requires_grad, _strides(t))
+        for name, t in (*module.named_parameters(), *module.named_buffers())
+    )
+    return (flags, tensors)
+
+
+def _strides(tensor: nn.Parameter | object) -> object:
+    try:
+        return tuple(tensor.stride())  # type: ignore[union-attr]
+    except (RuntimeError, AttributeError):
+        return None  # sparse, nested
+
+
+def _opened(module: nn.Module) -> nn.Module:
+    while True:
+        names = (*WRAPPERS, "module") if _is_parallel(module) else WRAPPERS
+        inner = next((module._modules[n] for n in names if module._modules.get(n)), None)
+        if inner is None:
+            return module
+        module = inner
+
+
+def _is_parallel(module: nn.Module) -> bool:
+    return isinstance(module, nn.parallel.DistributedDataParallel)
