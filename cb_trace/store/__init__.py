@@ -1,7 +1,7 @@
 """One DuckDB file a profile: create it, append to it, open it, and the named queries over it."""
 
 from cb_trace.store.amend import amend
-from cb_trace.store.draft import Draft, append, create
+from cb_trace.store.draft import Draft, append, check_target, create
 from cb_trace.store.opening import open_profile
 from cb_trace.store.queries import Query, named_queries, named_query
 
@@ -10,6 +10,7 @@ __all__ = [
     "Query",
     "amend",
     "append",
+    "check_target",
     "create",
     "named_queries",
     "named_query",

@@ -52,16 +52,18 @@ def _identity(profile: Path) -> tuple[int, int, int]:
 def _copy(profile: Path, part: Path) -> DuckDBPyConnection:
     import duckdb
 
-    # A stranger's view must reach no other file, in a writable profile as in a read-only one.
     config: dict[str, str | bool | int | float | list[str]] = {
         "temp_directory": f"{part}.tmp",
-        "enable_external_access": False,
         "autoinstall_known_extensions": False,
         "autoload_known_extensions": False,
     }
     try:
         shutil.copyfile(profile, part)
-        return duckdb.connect(part, config=config)
+        connection = duckdb.connect(part, config=config)
+        # A stranger's view must reach no other file, here as in a read-only profile. Not in the
+        # configuration: it would forbid the temporary folder.
+        connection.execute("SET enable_external_access = false")
+        return connection
     except (OSError, duckdb.Error) as error:
         cause = str(error).splitlines()[0]
         raise CbTraceError(

@@ -43,7 +43,7 @@ def create(target: Path, *, force: bool = False) -> Iterator[Draft]:
         the old one is intact.
     :raises CbTraceError: the target exists and ``force`` is off, or its folder cannot be written.
     """
-    _check_target(target, force=force)
+    check_target(target, force=force)
     part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     try:
         connection = _new_database(part, target)
@@ -54,7 +54,7 @@ def create(target: Path, *, force: bool = False) -> Iterator[Draft]:
             connection.execute("CHECKPOINT")
         finally:
             connection.close()
-        _check_target(target, force=force)
+        check_target(target, force=force)
         part.replace(target)
     finally:
         remove_part(part)
@@ -78,11 +78,15 @@ def append(connection: DuckDBPyConnection, table: str, frame: pl.DataFrame) -> N
         connection.unregister("_appended")
 
 
-def _check_target(target: Path, *, force: bool) -> None:
+def check_target(target: Path, *, force: bool = False) -> None:
+    """Refuse a target before the work, not after.
+
+    :raises CbTraceError: as :func:`create`.
+    """
     if target.is_dir():
         raise CbTraceError(f"{target} is a folder", hint="name a file: -o profile.duckdb")
     if target.exists() and not force:
-        raise CbTraceError(f"{target} exists", hint="use --force to overwrite it, or another name")
+        raise CbTraceError(f"{target} exists", hint="add --force to overwrite it")
     if not target.parent.is_dir():
         raise CbTraceError(f"no such folder: {target.parent}", hint="create it first")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from duckdb import DuckDBPyConnection
@@ -19,9 +18,9 @@ COMPARE = """
 """
 
 
-@pytest.fixture
-def profile(tmp_path: Path) -> Iterator[DuckDBPyConnection]:
-    with opened(tmp_path / "p.duckdb", base_rows()) as connection:
+@pytest.fixture(scope="module")
+def profile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDBPyConnection]:
+    with opened(tmp_path_factory.mktemp("profile") / "p.duckdb", base_rows()) as connection:
         yield connection
 
 

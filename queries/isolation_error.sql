@@ -1,0 +1,33 @@
+-- Which modules look most different alone from what they cost in the step?
+--
+-- Columns:
+--   deployment     way of running: eager or graph
+--   path           module path; empty for the root
+--   class          class name
+--   phase          forward, backward, …
+--   cost_us        part of the step, children included, µs
+--   isolated_us    alone, back to back, bare wall a step, µs
+--   error_us       isolated_us less cost_us, µs
+--   error_ratio    isolated_us over cost_us, less 1, ratio
+--   spread         width of the interval of isolated_us over isolated_us, ratio
+--   isolated_from  replay, shared (an identical module), children or partial (sums)
+--
+-- Variables: n, the number of rows (20).
+--
+-- Example:
+--   duckdb -readonly profile.duckdb -cmd "SET VARIABLE n = 5" -f queries/isolation_error.sql
+SELECT
+    deployment,
+    path,
+    class,
+    phase,
+    cost_us,
+    isolated_us,
+    error_us,
+    error_ratio,
+    spread,
+    isolated_from
+FROM compare
+WHERE error_us IS NOT NULL
+ORDER BY abs(error_us) DESC, run_id, deployment, path, phase
+LIMIT coalesce(getvariable('n'), 20);

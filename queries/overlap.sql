@@ -1,0 +1,26 @@
+-- Which modules have device work that runs beside other work?
+--
+-- Columns:
+--   path        module path; empty for the root
+--   class       class name
+--   phase       forward, backward, …
+--   context_us  sum of kernel durations a step (K), µs
+--   busy_us     union of kernel intervals a step (U), µs
+--   exposed_us  part of busy_us in which no kernel outside the module runs (X), µs
+--   inside_us   context_us less busy_us: the module's kernels beside each other, µs
+--   hidden_us   busy_us less exposed_us: beside kernels of other modules, µs
+--
+-- Example:
+--   duckdb -readonly profile.duckdb -f queries/overlap.sql
+SELECT DISTINCT
+    path,
+    class,
+    phase,
+    context_us,
+    busy_us,
+    exposed_us,
+    context_us - busy_us AS inside_us,
+    busy_us - exposed_us AS hidden_us
+FROM compare
+WHERE context_us > busy_us OR busy_us > exposed_us
+ORDER BY hidden_us + inside_us DESC, path, phase;
