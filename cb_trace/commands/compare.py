@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     help="Order of the modules that one parent holds.",
 )
 @click.option("--deployment", type=click.Choice(["eager", "graph"]), help="Way of running.")
+@click.option("--rank", type=click.IntRange(min=0), help="Of several ranks, this one.")
 @click.option("--phase", metavar="NAME", help="forward, backward, … [default: step, else forward]")
 @click.option(
     "--fail-above",
@@ -44,6 +45,7 @@ def command(
     sort: Sort,
     deployment: str | None,
     phase: str | None,
+    rank: int | None,
     fail_above: str | None,
     output_format: str,
 ) -> None:
@@ -56,7 +58,9 @@ def command(
     limit = None if fail_above is None else _ratio(fail_above)
     from cb_trace.store import open_profile
 
-    selection = Selection(module=module, depth=depth, sort=sort, deployment=deployment, phase=phase)
+    selection = Selection(
+        module=module, depth=depth, sort=sort, deployment=deployment, phase=phase, rank=rank
+    )
     with open_profile(profile) as connection:
         comparison = read_comparison(connection, selection)
     _render(comparison, output_format)

@@ -41,9 +41,8 @@ def command(*, output_format: str) -> None:
 def _print(found: list[Finding]) -> None:
     from rich.text import Text
 
-    from cb_trace.reporters.table import frame
+    from cb_trace.reporters.table import frame, print_table
 
-    terminal = console()
     table = frame()
     for head in ("", "found", "state", "remark"):
         table.add_column(head, overflow="fold")
@@ -51,4 +50,4 @@ def _print(found: list[Finding]) -> None:
         style = "" if item.state == "ok" else "bold"
         cells = (item.topic, item.value, item.state, item.remark)
         table.add_row(*(Text(cell, style=style) for cell in cells))
-    terminal.print(table)
+    print_table(table, console())

@@ -19,7 +19,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from cb_trace.commands.options import default_device, installed
+from cb_trace.commands.options import default_device, installed, quieten_profiler
 from cb_trace.version import VERSION
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ def _version_of(package: str) -> str:
 
 
 def _recording_half() -> Iterator[Finding]:
+    quieten_profiler()
     import torch
 
     from cb_trace.capture.environment import environment
@@ -182,5 +183,7 @@ def _noise(work: _Work) -> Finding:
     ratio = (high - low) / middle
     text = f"{100 * ratio:.0f}% between the quartiles of {middle / 1000:,.1f} µs"
     if ratio > NOISY_RATIO:
-        return Finding("timing noise", text, "limited", "is something else running? expect ~0")
+        return Finding(
+            "timing noise", text, "limited", "is something else running? figures will be noisy"
+        )
     return Finding("timing noise", text)

@@ -134,6 +134,11 @@ def needs_recording_half() -> None:
         )
 
 
+def quieten_profiler() -> None:
+    """Keep Kineto's progress lines (written below Python) off stderr; to be called before torch."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+
+
 def needs_reading_half() -> None:
     """:raises CbTraceError: polars or DuckDB is not installed."""
     missing = [name for name in ("polars", "duckdb", "pyarrow") if not installed(name)]

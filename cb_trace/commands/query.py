@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 
+_SUGGESTIONS = ("Candidate", "Did you mean")  # how DuckDB starts them
+
+
 @click.command(
     name="query",
     epilog='Example: cb-trace query nanogpt.duckdb "SELECT path, cost_us FROM compare LIMIT 5"',
@@ -78,9 +81,9 @@ def _run(connection: DuckDBPyConnection, sql: str, variables: dict[str, str]) ->
         columns = [column[0] for column in done.description or ()]
         return Result(columns, list(done.fetchall()) if columns else [])
     except duckdb.Error as error:
-        raise CbTraceError(
-            f"SQL: {_first_line(error)}", hint="'cb-trace query PROFILE module_tree' shows the tree"
-        ) from error
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        hint = next((line for line in lines[1:] if line.startswith(_SUGGESTIONS)), "")
+        raise CbTraceError(f"SQL: {lines[0] if lines else error}", hint=hint) from error
 
 
 def _typed(text: str) -> str | int | float:
@@ -91,11 +94,6 @@ def _typed(text: str) -> str | int | float:
         except ValueError:
             continue
     return text
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
 
 
 def _render(result: Result, label: str, output_format: str) -> None:

@@ -35,6 +35,7 @@ class RunHead:
     step_bare_high_ns: int | None
     step_profiled_ns: int | None
     dilation: float | None
+    rank: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +145,7 @@ class Selection:
     sort: Sort = "cost"
     deployment: str | None = None  # default: the first of eager, graph that was measured
     phase: str | None = None  # default: step where it was recorded, else forward
+    rank: int | None = None  # default: the lowest
 
 
 def read_comparison(connection: Connection, selection: Selection) -> Comparison:
@@ -151,7 +153,7 @@ def read_comparison(connection: Connection, selection: Selection) -> Comparison:
 
     :raises CbTraceError: the selection names a deployment, phase or module that is not there.
     """
-    run = _run(connection)
+    run = chosen_run(connection, selection.rank)
     deployment = _choice(connection, run, "deployment", selection.deployment, ("eager", "graph"))
     records = fetch(connection, "compare_rows", run_id=run.run_id, deployment=deployment)
     phases = list(dict.fromkeys(r["phase"] for r in records))
@@ -159,7 +161,9 @@ def read_comparison(connection: Connection, selection: Selection) -> Comparison:
     given = {"run_id": run.run_id}
     skipped = [Skipped(*r.values()) for r in fetch(connection, "compare_skipped", **given)]
     reasons = {(s.path, s.phase): s.reason for s in skipped}
-    rows = [_module_row(r, run, reasons) for r in records if r["phase"] == phase]
+    shown = [record for record in records if record["phase"] == phase]
+    _link_containers(shown)
+    rows = [_module_row(record, run, reasons) for record in shown]
     return Comparison(
         run=run,
         deployment=deployment,
@@ -175,8 +179,14 @@ def read_comparison(connection: Connection, selection: Selection) -> Comparison:
     )
 
 
-def _run(connection: Connection) -> RunHead:
-    found = fetch(connection, "compare_run")
+def chosen_run(connection: Connection, rank: int | None = None) -> RunHead:
+    """The recording of a rank, by default of the lowest.
+
+    :raises CbTraceError: there is none.
+    """
+    found = fetch(connection, "compare_run", rank=rank)
+    if not found and rank is not None:
+        raise CbTraceError(f"this profile holds no rank {rank}", hint="leave --rank out")
     if not found:
         raise CbTraceError("this profile holds no recording", hint="ingest a bundle or a trace")
     return RunHead(**found[0])
@@ -199,6 +209,18 @@ def _chosen(what: str, wanted: str | None, present: Sequence[str], order: Sequen
         return wanted
     ranked = [value for value in order if value in present] + sorted(present)
     return ranked[0] if ranked else order[-1]
+
+
+def _link_containers(records: Sequence[dict[str, Any]]) -> None:
+    """Let a container that is never called point to the first call of what it holds."""
+    by_path = {record["path"]: record for record in records}
+    for record in reversed(records):  # children come after their parents
+        parent = by_path.get(record["parent_path"])
+        if parent is None or parent["calls"] or record["ts_ns"] is None:
+            continue
+        if parent["ts_ns"] is None or record["ts_ns"] < parent["ts_ns"]:
+            for column in ("ts_ns", "dur_ns", "perfetto_url"):
+                parent[column] = record[column]
 
 
 def _module_row(

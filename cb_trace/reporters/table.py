@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 NOT_MEASURED = "–"
 LONGEST_NAME = 120
 LONGEST_CELL = 200
+NAME_ROOM = 20  # what a name should have before figures are left out
+GAP = 3  # between columns: two of padding, one where a line could stand
+FIRST_FIGURE = 2  # of COLUMNS
 
 PART_LABELS = {
     "modules": "modules that hold no other",
@@ -98,7 +101,7 @@ def error_text(row: ModuleRow) -> str:
 def print_comparison(comparison: Comparison, console: Console) -> None:
     """Print header, tree and footer."""
     _print_head(comparison, console)
-    console.print(_tree(comparison, console))
+    print_table(_tree(comparison, console), console)
     _print_foot(comparison, console)
 
 
@@ -115,28 +118,30 @@ def _print_head(comparison: Comparison, console: Console) -> None:
 def _tree(comparison: Comparison, console: Console) -> Table:
     table = frame()
     heads = column_names(comparison)
-    shown = _columns_that_fit(console.width)
-    for number, head in enumerate(heads):
-        if number in shown:
-            name = number < 2
-            table.add_column(
-                head,
-                justify="left" if name else "right",
-                no_wrap=True,
-                overflow="ellipsis",
-                min_width=8 if name else None,
-            )
-    for row in comparison.rows:
-        texts = _texts(row)
-        table.add_row(*(texts[number] for number in shown))
+    rows = [_texts(row) for row in comparison.rows]
+    widths = [max([len(head), *(len(row[n]) for row in rows)]) for n, head in enumerate(heads)]
+    shown = _columns_that_fit(widths, console.width)
+    room = console.width - sum(widths[n] + GAP for n in shown if n >= FIRST_FIGURE)
+    for number in shown:
+        if number >= FIRST_FIGURE:
+            table.add_column(heads[number], justify="right", no_wrap=True)
+            continue
+        # Names give way, figures never: a figure without its end is another figure.
+        width = min(widths[number], room if len(shown) < len(heads) else room // 2)
+        table.add_column(heads[number], no_wrap=True, overflow="ellipsis", max_width=max(width, 1))
+        room -= width + GAP
+    for row in rows:
+        table.add_row(*(row[number] for number in shown))
     return table
 
 
-def _columns_that_fit(width: int) -> tuple[int, ...]:
-    """Indices into COLUMNS: a narrow terminal loses the class first, then spread and share."""
-    if width >= 90:
-        return (0, 1, 2, 3, 4, 5, 6)
-    return (0, 2, 3, 4, 5, 6) if width >= 66 else (0, 2, 4, 5)
+def _columns_that_fit(widths: Sequence[int], room: int) -> tuple[int, ...]:
+    """Indices into COLUMNS: where it is narrow the class goes first, then spread and share."""
+    for shown in ((0, 1, 2, 3, 4, 5, 6), (0, 2, 3, 4, 5, 6), (0, 2, 4, 5)):
+        names = sum(min(widths[n], NAME_ROOM) + GAP for n in shown if n < FIRST_FIGURE)
+        if names + sum(widths[n] + GAP for n in shown if n >= FIRST_FIGURE) - GAP <= room:
+            return shown
+    return (0, 2, 5)
 
 
 def _texts(row: ModuleRow) -> list[Text]:
@@ -159,13 +164,22 @@ def _texts(row: ModuleRow) -> list[Text]:
 
 def _print_foot(comparison: Comparison, console: Console) -> None:
     if comparison.parts:
+        rows = [
+            (PART_LABELS.get(p.kind, p.kind), microseconds(p.ns / 1000), percent(p.share))
+            for p in comparison.parts
+        ]
+        figures = sum(max(len(row[n]) for row in rows) + GAP for n in (1, 2))
         table = frame()
-        for head, justify in (("the step, once over", "left"), ("µs", "right"), ("share", "right")):
-            table.add_column(head, justify="left" if justify == "left" else "right", no_wrap=True)
-        for part in comparison.parts:
-            label = PART_LABELS.get(part.kind, part.kind)
-            table.add_row(label, microseconds(part.ns / 1000), percent(part.share))
-        console.print(table)
+        label = "the step, once over"
+        table.add_column(
+            label, no_wrap=True, overflow="ellipsis", max_width=max(8, console.width - figures)
+        )
+        for head in ("µs", "share"):
+            table.add_column(head, justify="right", no_wrap=True)
+        for row in rows:
+            table.add_row(*row)
+        print_table(table, console)
+    console.print()
     for line in footer_lines(comparison):
         _say(console, line)
 
@@ -234,7 +248,7 @@ def print_result(result: Result, console: Console) -> None:
         )
     for row in result.rows:
         table.add_row(*(Text(_cell(value)) for value in row))
-    console.print(table)
+    print_table(table, console)
     _say(console, _counted(len(result.rows), "row"), "dim")
 
 
@@ -256,7 +270,25 @@ def frame() -> Table:
     from rich import box
     from rich.table import Table
 
-    return Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    return Table(
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, 2, 0, 0),
+        header_style="bold",
+    )
+
+
+def print_table(table: Table, console: Console) -> None:
+    """Print a table after an empty line; in a file without blanks at the ends of its lines."""
+    console.print()
+    if console.is_terminal:
+        console.print(table)
+    else:
+        with console.capture() as captured:
+            console.print(table)
+        for line in captured.get().splitlines():
+            console.print(line.rstrip(), soft_wrap=True)
 
 
 def _say(console: Console, text: str, style: str = "") -> None:
