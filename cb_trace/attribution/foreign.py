@@ -24,11 +24,12 @@ import polars as pl
 from cb_trace.attribution.events import TraceEvents
 from cb_trace.attribution.nesting import NOTHING
 from cb_trace.attribution.ranges import module_ranges
-from cb_trace.attribution.slices import SIGNATURE_PREFIX, stated_parents
+from cb_trace.attribution.slices import SIGNATURE_PREFIX, in_order, stated_parents
 from cb_trace.bundle import path_of_range
 from cb_trace.columns import polars_schema
 
 ROOT_CLASS = "(trace)"
+MOST_DEEP = 200  # levels of a tree; what a stranger's trace nests deeper hangs off the last one
 WRAPPERS = {
     "OptimizedModule", "DataParallel", "DistributedDataParallel", "FullyShardedDataParallel",
     "CheckpointWrapper",
@@ -40,12 +41,13 @@ class _Node:
     path: str
     class_name: str | None
     parent: _Node | None
+    depth: int = 0
     signature: str | None = None
     aliases: list[str] = field(default_factory=list)
     children: list[_Node] = field(default_factory=list)
 
     def child(self, path: str, class_name: str | None, signature: str | None = None) -> _Node:
-        node = _Node(path, class_name, self, signature)
+        node = _Node(path, class_name, self, self.depth + 1, signature)
         self.children.append(node)
         return node
 
@@ -59,15 +61,15 @@ def foreign_modules(events: TraceEvents, *, run_id: str, first_module_id: int = 
     names = module_ranges(events.annotation)["name"].unique(maintain_order=True)
     root = _from_paths(names) if len(names) else _from_slices(events.python_module)
     nodes = list(_walk(root)) if root.children or len(names) else []
-    number = {id(node): first_module_id + at for at, (node, _) in enumerate(nodes)}
+    number = {id(node): first_module_id + at for at, node in enumerate(nodes)}
     rows = [
         {
             "module_id": number[id(node)], "run_id": run_id, "path": node.path,
-            "class": node.class_name, "depth": depth, "ordinal": at,
+            "class": node.class_name, "depth": node.depth, "ordinal": at,
             "parent_id": None if node.parent is None else number[id(node.parent)],
             "signature": node.signature, "aliases": json.dumps(node.aliases),
         }
-        for at, (node, depth) in enumerate(nodes)
+        for at, node in enumerate(nodes)
     ]  # fmt: skip
     schema = polars_schema("module")
     return pl.DataFrame({n: [row.get(n) for row in rows] for n in schema}, schema=schema)
@@ -78,26 +80,28 @@ def _from_paths(names: Iterable[str]) -> _Node:
     root = _Node("", ROOT_CLASS, None)
     nodes = {"": root}
     for name in names:
-        parts = [part for part in (path_of_range(name) or "").split(".") if part]
+        path = path_of_range(name) or ""
+        parts = path.split(".", MOST_DEEP - 1) if path else []
         above = root
         for depth in range(1, len(parts) + 1):
             path = ".".join(parts[:depth])
-            above = nodes.setdefault(path, None) or above.child(path, None)  # type: ignore[arg-type]
-            nodes[path] = above
+            if path not in nodes:
+                nodes[path] = above.child(path, None)
+            above = nodes[path]
     return root
 
 
 def _from_slices(python_module: pl.DataFrame) -> _Node:
-    """One node an instance, in order of first call; a caller not seen yet cannot be a parent."""
-    slices = python_module.sort("start_ns", -pl.col("dur_ns"), maintain_order=True)
-    callers = slices["name"].to_list()
-    calls = slices.select("name", pl.Series("at", stated_parents(slices))).unique(
-        maintain_order=True
-    )
+    """One node an instance, in order of first call."""
+    slices = in_order(python_module)
+    at = pl.Series("at", stated_parents(slices)).replace(NOTHING, None)
+    calls = slices.select("name", pl.col("name").gather(at).alias("caller"))
     root = _Node("", ROOT_CLASS, None)
     nodes: dict[str, _Node] = {}
-    for name, at in calls.select("name", "at").iter_rows():
-        caller = root if at == NOTHING else nodes.get(callers[at], root)
+    for name, by in calls.unique(maintain_order=True).iter_rows():
+        caller = nodes.get(by, root)
+        while caller.depth >= MOST_DEEP and caller.parent is not None:
+            caller = caller.parent
         path = _below(caller, name)
         if name not in nodes:
             nodes[name] = caller.child(path, _class_of(name), SIGNATURE_PREFIX + name)
@@ -118,10 +122,8 @@ def _class_of(name: str) -> str:
     return head if head and counter.isdigit() else name
 
 
-def _walk(root: _Node) -> Iterable[tuple[_Node, int]]:
-    """Parents before children, in order of first call; by a stack, since depth is the trace's."""
-    waiting = [(root, 0)]
-    while waiting:
-        node, depth = waiting.pop()
-        yield node, depth
-        waiting.extend((child, depth + 1) for child in reversed(node.children))
+def _walk(root: _Node) -> Iterable[_Node]:
+    """Parents before children, in order of first call."""
+    yield root
+    for child in root.children:
+        yield from _walk(child)

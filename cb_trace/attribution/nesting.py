@@ -82,26 +82,22 @@ def nest(intervals: pl.DataFrame) -> Nest:
 def nearest(parent: Ints, flag: Flags) -> Ints:
     """The closest flagged position from each position outwards, itself included.
 
-    Pointer jumping: the logarithm of the depth in passes, no loop over rows.
+    Pointer jumping: the logarithm of the depth in passes, no loop over rows. A parent comes before
+    its children, so there is no ring to go round in.
     """
     own = np.arange(len(parent), dtype=np.int64)
     jump = np.append(np.where(flag, own, parent), NOTHING)  # the last slot is NOTHING's own
-    for _ in range(len(jump).bit_length()):  # bounded: a stranger's parent ids may form a ring
-        if np.array_equal(further := jump[jump], jump):
-            break
+    while not np.array_equal(further := jump[jump], jump):
         jump = further
-    return np.where(lookup(flag, jump[:-1], False), jump[:-1], NOTHING)
+    return jump[:-1]
 
 
 def least_outwards(parent: Ints, value: Ints) -> Ints:
     """The least value from each position outwards, itself included; by pointer jumping."""
     jump = np.append(parent, NOTHING)
     least = np.append(value, np.iinfo(np.int64).max)
-    for _ in range(len(jump).bit_length()):
-        least = np.minimum(least, least[jump])
-        if (jump == NOTHING).all():
-            break
-        jump = jump[jump]
+    while (jump != NOTHING).any():
+        least, jump = np.minimum(least, least[jump]), jump[jump]
     return least[:-1]
 
 

@@ -17,7 +17,7 @@ def slice_calls(python_module: pl.DataFrame, module: pl.DataFrame) -> Calls:
     The stated parent is the truth. A frame without a return runs on past its parent's end in old
     traces (traces.md row 23): it is clipped to the parents stated, then by nesting like the rest.
     """
-    slices = python_module.sort("start_ns", -pl.col("dur_ns"), maintain_order=True)
+    slices = in_order(python_module)
     frame = slices.join(instances(module), on="name", how="left", maintain_order="left")
     parent = stated_parents(slices)
     known = frame["module_id"].is_not_null().to_numpy()
@@ -37,8 +37,16 @@ def instances(module: pl.DataFrame) -> pl.DataFrame:
     return theirs.select("module_id", name).unique("name", keep="first", maintain_order=True)
 
 
+def in_order(python_module: pl.DataFrame) -> pl.DataFrame:
+    """By start, callers before what they call; Python ids count up, so they break ties."""
+    return python_module.sort("start_ns", -pl.col("dur_ns"), "python_id", maintain_order=True)
+
+
 def stated_parents(slices: pl.DataFrame) -> Ints:
-    """Position of each slice's stated parent; ``NOTHING`` where there is none in the frame."""
+    """Position of each slice's stated parent among slices :func:`in_order`.
+
+    ``NOTHING`` where there is none, or one that comes later and so cannot be the caller.
+    """
     above = slices.select(
         pl.col("python_id").alias("parent_python_id"),
         pl.int_range(pl.len(), dtype=pl.Int64).alias("at"),
@@ -46,4 +54,5 @@ def stated_parents(slices: pl.DataFrame) -> Ints:
     joined = slices.select("parent_python_id").join(
         above, on="parent_python_id", how="left", maintain_order="left"
     )
-    return joined["at"].fill_null(NOTHING).to_numpy().astype(np.int64)
+    at = column(joined, "at")
+    return np.where(at < np.arange(len(at)), at, NOTHING)
