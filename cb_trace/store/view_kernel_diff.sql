@@ -50,7 +50,7 @@ WITH alone_module AS (
     LEFT JOIN op ON op.op_id = kernel.op_id
     WHERE replay.condition = 'hot'
     GROUP BY ALL
-), matched AS (
+), matched AS MATERIALIZED (
     SELECT
         coalesce(here.module_id, there.module_id) AS module_id,
         coalesce(here.phase, there.phase) AS phase,
