@@ -1,1 +1,11 @@
-"""A Kineto file becomes typed event tables: decoded natively, repaired where needed, linked."""
+"""A Kineto file becomes typed event tables: decoded natively, repaired where needed, linked.
+
+``load_trace`` is the whole interface. It reads any container (plain, gzip, zstd, zip), cuts the
+text into blocks at event boundaries, lets DuckDB decode them in parallel, and mends what it
+cannot; no Python object is made for a sound event.
+"""
+
+from cb_trace.trace.load import load_trace
+from cb_trace.trace.options import Drop, Header, LoadOptions, LoadReport
+
+__all__ = ["Drop", "Header", "LoadOptions", "LoadReport", "load_trace"]

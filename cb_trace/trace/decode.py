@@ -1,0 +1,191 @@
+"""Blocks of text become staging tables, decoded by DuckDB; what it refuses is mended here.
+
+A block is tried three times: straight into typed columns; as text, with a cast that may fail
+value by value; and event by event after repair. Only the last makes Python objects.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cb_trace.trace import sql
+from cb_trace.trace.document import Document
+from cb_trace.trace.salvage import UNREADABLE, Salvaged, mend_last, salvage
+
+if TYPE_CHECKING:
+    import duckdb
+
+TRUNCATED = "truncated tail"
+LONG_NS = 30 * 60 * 10**9  # longer durations are looked at twice, see flaws.py
+
+_GROUP = 8  # blocks of one statement: DuckDB reads one file a thread
+_EXACT_FROM_NS = 2**43 * 1000  # doubles hold microseconds with three decimals below this
+_AFTER_LIMIT = 64 << 20
+_FRACTION = re.compile(rb'"ts"\s*:\s*"?\d{13,}\.\d*[1-9]')
+_NUMBER = re.compile(rb'("(?:ts|dur)"\s*:\s*)(-?\d[\d.eE+-]*)')
+
+
+@dataclass(frozen=True, slots=True)
+class FirstIds:
+    """The first free identifier of each table."""
+
+    thread: int
+    op: int
+    annotation: int
+    python: int
+    launch: int
+    kernel: int
+
+
+@dataclass(slots=True)
+class Decoder:
+    """Decodes one document's blocks into the staging tables."""
+
+    connection: duckdb.DuckDBPyConnection
+    document: Document
+    folder: Path
+    trace_id: int
+    first: FirstIds
+    counts: Counter[str] = field(default_factory=Counter)
+    _rows: int = 0
+    _exact: bool = False
+    _carry: bytes = b""
+    _after: bytes | None = None
+
+    def run(self, text: Iterator[bytes]) -> None:
+        """Decode a whole document.
+
+        :raises CbTraceError: the text is no trace, or several.
+        """
+        with ThreadPoolExecutor(1) as ahead:  # unpack the next group while DuckDB reads this one
+            files = self._files(self.document.blocks(text))
+            upcoming = ahead.submit(lambda: list(islice(files, _GROUP)))
+            while group := upcoming.result():
+                upcoming = ahead.submit(lambda: list(islice(files, _GROUP)))
+                self._load(group)
+        self._end()
+
+    def _files(self, blocks: Iterator[bytes]) -> Iterator[Path]:
+        for number, block in enumerate(blocks):
+            path = self.folder / f"block{number}.json"
+            with path.open("wb") as stream:
+                stream.writelines((b"[", block, b"]"))
+            yield path
+
+    def _load(self, group: list[Path]) -> None:
+        if self._carry or self._after is not None or not self._read(group):
+            for path in group:
+                self._load_one(path)
+        for path in group:
+            path.unlink(missing_ok=True)
+
+    def _load_one(self, path: Path) -> None:
+        if self._after is not None:
+            block = path.read_bytes()[1:-1]
+            if len(self._after) < _AFTER_LIMIT:
+                self._after += b"," + block
+        elif self._read([path]):
+            self._settle_carry()
+        else:
+            block = path.read_bytes()[1:-1]
+            mended = salvage(self._carry + b"," + block if self._carry else block)
+            self._carry, self._after = mended.rest, mended.after
+            self._insert(mended, path)
+
+    def _settle_carry(self, *, last: bool = False) -> None:
+        """Decide about text that was left over: the block after it began with a whole event."""
+        if not self._carry:
+            return
+        mended = mend_last(self._carry)
+        self._carry = b""
+        if mended.events or mended.counts:
+            self._insert(mended, self.folder / "carry.json")
+        elif last and not self.document.closed:
+            self.counts[TRUNCATED] += 1
+            self.document.lost_bytes += len(mended.rest)
+        else:
+            self.counts[UNREADABLE] += 1
+
+    def _insert(self, mended: Salvaged, path: Path) -> None:
+        self.counts += mended.counts
+        self._insert_events(mended.events, path)
+
+    def _insert_events(self, events: list[bytes], path: Path) -> None:
+        """Read mended events; those that still fail are found by halving."""
+        if not events:
+            return
+        path.write_bytes(b"[" + b",\n".join(events) + b"]")
+        if self._read([path]):
+            return
+        if len(events) == 1:
+            self.counts[UNREADABLE] += 1
+            return
+        half = len(events) // 2
+        self._insert_events(events[:half], path)
+        self._insert_events(events[half:], path)
+
+    def _end(self) -> None:
+        if self._after is not None:
+            self.document.close(self._after)
+        self._settle_carry(last=True)
+
+    # --- one group ----------------------------------------------------------------------------
+
+    def _read(self, group: list[Path]) -> bool:
+        """Decode files into their tables; False where DuckDB refuses one, with nothing kept."""
+        import duckdb
+
+        sources = ["source_exact"] if self._exact else ["source_fast"]
+        if len(group) == 1 and not self._exact:
+            sources.append("source_exact")
+        for source in sources:
+            try:
+                self._decode(group, source)
+            except (duckdb.OutOfMemoryException, duckdb.IOException):
+                raise
+            except duckdb.Error:
+                continue
+            return self._needs_no_decimals(group) and self._absorb()
+        return False
+
+    def _decode(self, group: list[Path], source: str) -> None:
+        if self._exact:
+            for path in group:
+                path.write_bytes(_NUMBER.sub(rb'\1"\2"', path.read_bytes()))
+        script = sql.text("part").replace("/*source*/", sql.text(source))
+        sql.run(self.connection, script, files=[str(path) for path in group])
+
+    def _needs_no_decimals(self, group: list[Path]) -> bool:
+        """Where epoch microseconds carry a fraction, quote the numbers and read them again."""
+        if self._exact:
+            return True
+        latest = sql.value(self.connection, "SELECT max(start_ns) FROM raw_part")
+        if latest is None or latest < _EXACT_FROM_NS:
+            return True
+        if not any(_FRACTION.search(path.read_bytes()) for path in group):
+            return True
+        self._exact = True
+        return False
+
+    def _absorb(self) -> bool:
+        sql.run(
+            self.connection,
+            sql.text("absorb"),
+            trace_id=self.trace_id,
+            rows_before=self._rows,
+            long_ns=LONG_NS,
+            first_thread=self.first.thread,
+            first_op=self.first.op,
+            first_annotation=self.first.annotation,
+            first_launch=self.first.launch,
+            first_kernel=self.first.kernel,
+        )
+        self._rows += sql.value(self.connection, "SELECT count(*) FROM raw_part")
+        return True

@@ -1,0 +1,152 @@
+"""Who launched what, in which operator, step and module slice."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cb_trace.errors import CbTraceError
+from cb_trace.trace import sql
+from cb_trace.trace.nest import Ints, nest
+from cb_trace.trace.options import Drop
+from cb_trace.trace.python_modules import Frames, module_tree
+
+if TYPE_CHECKING:
+    import duckdb
+
+# The profiler's own steps, else those of SGLang and vLLM (traces.md row 38).
+STEP_PATTERNS = (r"^ProfilerStep#\d+", r"^step\[", r"^execute_\w*\d")
+REFUSED = "correlation id of several ranks, not linked"
+CLAMPED_FRAME = "python frame clamped to its caller"
+
+
+def mark_steps(connection: duckdb.DuckDBPyConnection, trace_id: int, pattern: str | None) -> None:
+    """Find the step ranges.
+
+    :raises CbTraceError: the pattern is no regular expression.
+    """
+    import duckdb
+
+    for candidate in STEP_PATTERNS if pattern is None else (pattern,):
+        try:
+            sql.run(connection, sql.text("step"), trace_id=trace_id, pattern=candidate)
+        except duckdb.InvalidInputException as error:
+            raise CbTraceError(
+                f"the step pattern {candidate!r} is no regular expression: {error}"[:300],
+                hint="RE2 syntax, as in '^step\\['",
+            ) from error
+        if sql.value(connection, "SELECT count(*) FROM raw_step"):
+            return
+
+
+def link_launches(connection: duckdb.DuckDBPyConnection, trace_id: int) -> None:
+    """Fill ``launch_op``: the innermost operator around each launch's start, on its thread."""
+    calls = _arrays(
+        connection, "SELECT launch_id, CAST(thread AS BIGINT) AS thread, start_ns FROM raw_launch"
+    )
+    ops = _intervals(connection, trace_id)
+    if len(calls["launch_id"]):
+        at = nest(ops["thread"], ops["start_ns"], ops["dur_ns"]).innermost(
+            calls["thread"], calls["start_ns"]
+        )
+    else:
+        at = np.zeros(0, np.int64)
+    inside = at >= 0
+    found = {"launch_id": calls["launch_id"][inside], "op_id": ops["op_id"][at[inside]]}
+    _create(connection, "launch_op", found)
+
+
+def link_kernels(connection: duckdb.DuckDBPyConnection) -> list[Drop]:
+    """Fill ``raw_link``: kernel to launch by correlation id; list what must stay unlinked."""
+    calls, ids = connection.execute(
+        "SELECT count(correlation), count(DISTINCT correlation) FROM raw_launch"
+    ).fetchall()[0]
+    drops = []
+    if calls == ids:
+        sql.run(connection, sql.text("link"))
+    else:
+        sql.run(connection, sql.text("link_shared"))
+        if refused := sql.value(connection, "SELECT count(*) FROM raw_link WHERE refused"):
+            drops.append(Drop(REFUSED, refused))
+    return drops
+
+
+def link_modules(connection: duckdb.DuckDBPyConnection, trace_id: int, first_id: int) -> list[Drop]:
+    """Fill ``python_module`` from the ``nn.Module:`` frames."""
+    pids = connection.execute(
+        "SELECT DISTINCT pid FROM raw_frame JOIN raw_track USING (thread) "
+        "WHERE name IS NOT NULL ORDER BY pid"
+    ).fetchall()
+    clamped = 0
+    for (pid,) in pids:  # Python ids count from one in every process
+        frames, row = _frames(connection, pid)
+        parent, end, moved = module_tree(frames)
+        clamped += moved
+        own = first_id + np.arange(len(parent))
+        tree = {
+            "row": row[frames.module],
+            "python_id": own,
+            "parent": np.where(parent >= 0, first_id + parent, -1),
+            "end_ns": end,
+        }
+        _create(connection, "raw_module", tree)
+        sql.run(connection, sql.text("module"), trace_id=trace_id)
+        first_id += len(own)
+    return [Drop(CLAMPED_FRAME, clamped)] if clamped else []
+
+
+def link_cpu_kernels(connection: duckdb.DuckDBPyConnection, trace_id: int, first_id: int) -> None:
+    """One ``kernel`` row an uninterrupted stretch of an operator's self time (CPU recordings)."""
+    ops = _intervals(connection, trace_id)
+    at, start, end = nest(ops["thread"], ops["start_ns"], ops["dur_ns"]).stretches()
+    order = np.lexsort((ops["thread"][at], start))
+    at, start, end = at[order], start[order], end[order]
+    stretches = {
+        "kernel_id": first_id + np.arange(len(at)),
+        "op_id": ops["op_id"][at],
+        "start_ns": start,
+        "dur_ns": end - start,
+    }
+    _create(connection, "raw_stretch", stretches)
+    sql.run(connection, sql.text("cpu_kernel"), trace_id=trace_id)
+
+
+def _frames(connection: duckdb.DuckDBPyConnection, pid: str) -> tuple[Frames, Ints]:
+    """The frames of one process and their row numbers in the staging table."""
+    rows = _arrays(
+        connection,
+        "SELECT raw_frame.rowid AS row, CAST(thread AS BIGINT) AS thread, "
+        "coalesce(python_id, -1) AS python_id, coalesce(python_parent_id, -1) AS parent_id, "
+        "start_ns, start_ns + dur_ns AS end_ns, name IS NOT NULL AS is_module "
+        "FROM raw_frame JOIN raw_track USING (thread) WHERE pid = $pid ORDER BY row",
+        pid=pid,
+    )
+    frames = Frames(
+        rows["thread"], rows["python_id"], rows["parent_id"], rows["start_ns"], rows["end_ns"],
+        np.flatnonzero(rows["is_module"]),
+    )  # fmt: skip
+    return frames, rows["row"]
+
+
+def _intervals(connection: duckdb.DuckDBPyConnection, trace_id: int) -> dict[str, Ints]:
+    return _arrays(
+        connection,
+        "SELECT op_id, CAST(thread AS BIGINT) AS thread, start_ns, dur_ns FROM op "
+        "WHERE trace_id = $trace_id",
+        trace_id=trace_id,
+    )
+
+
+def _arrays(
+    connection: duckdb.DuckDBPyConnection, query: str, **parameters: Any
+) -> dict[str, Ints]:
+    """The columns of a query of integers, none of them null."""
+    columns = connection.execute(query, parameters or None).fetchnumpy()
+    return {name: np.asarray(column, np.int64) for name, column in columns.items()}
+
+
+def _create(connection: duckdb.DuckDBPyConnection, table: str, columns: dict[str, Ints]) -> None:
+    connection.register("columns", columns)
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS FROM columns")
+    connection.unregister("columns")

@@ -1,0 +1,95 @@
+"""One trace file into the event tables of a temporary profile."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cb_trace.bundle import Role
+from cb_trace.trace import sql
+from cb_trace.trace.decode import Decoder, FirstIds
+from cb_trace.trace.document import Document
+from cb_trace.trace.flaws import Span, settle
+from cb_trace.trace.link import (
+    link_cpu_kernels,
+    link_kernels,
+    link_launches,
+    link_modules,
+    mark_steps,
+)
+from cb_trace.trace.options import Drop, LoadOptions, LoadReport
+from cb_trace.trace.part import select_part
+from cb_trace.trace.report import Job, report, store
+from cb_trace.trace.source import Source
+
+if TYPE_CHECKING:
+    import duckdb
+
+_SKEW_NS = 1_000_000  # how far host and device clocks may disagree (traces.md row 25)
+
+
+def load_trace(
+    connection: duckdb.DuckDBPyConnection,
+    file: Path,
+    *,
+    trace_id: int,
+    run_id: str,
+    role: Role,
+    path: str,
+    sha256: str | None = None,
+    cpu_kernels: bool = False,
+    options: LoadOptions = LoadOptions(),  # noqa: B008  (frozen)
+) -> LoadReport:
+    """Fill the tables trace, thread, step, annotation, python_module, op, launch, kernel and drop.
+
+    The tables exist; identifiers go on from the largest in each. Times are the file's own
+    ``ts × 1000``, exact. The connection must not be in a transaction: groups of blocks are
+    committed one by one so that memory stays bounded. On an error the tables hold part of the
+    trace and the profile must be thrown away.
+
+    :param path: how the profile names the file, see :func:`cb_trace.bundle.stored_path`.
+    :param cpu_kernels: our own recording on the CPU: one ``kernel`` row a stretch of an
+        operator's self time. In foreign traces without device events ``kernel`` stays empty.
+    :raises CbTraceError: no file, not a trace, several traces in one, or a bad option.
+    """
+    job = Job(
+        connection=connection,
+        trace_id=trace_id,
+        run_id=run_id,
+        role=role,
+        path=path,
+        sha256=sha256,
+        cpu_kernels=cpu_kernels,
+        options=options,
+    )
+    source = Source(file)
+    with sql.limits(connection), tempfile.TemporaryDirectory(prefix="cb-trace-") as folder:
+        first = FirstIds(*sql.row(connection, sql.text("first_ids")))
+        try:
+            sql.run(connection, sql.text("staging"))
+            decoder = Decoder(connection, Document(file.name), Path(folder), trace_id, first)
+            decoder.run(source.blocks())
+            span, drops = settle(connection, trace_id)
+            drops += _link(job, first, span)
+            found = report(job, source, decoder, span, drops)
+            store(job, found, span)
+        finally:
+            sql.run(connection, sql.text("clear"))
+    return found
+
+
+def _link(job: Job, first: FirstIds, span: Span) -> list[Drop]:
+    """From staging tables to the final rows, linked; a part of them where the options say so."""
+    connection, trace_id = job.connection, job.trace_id
+    mark_steps(connection, trace_id, job.options.step_pattern)
+    link_launches(connection, trace_id)
+    drops = link_kernels(connection)
+    sql.run(connection, sql.text("foreign"))
+    drops += link_modules(connection, trace_id, first.python)
+    drops += select_part(connection, trace_id, span.first_ns, job.options)
+    sql.run(connection, sql.text("kernel"), trace_id=trace_id, skew_ns=_SKEW_NS)
+    sql.run(connection, sql.text("finish"), trace_id=trace_id)
+    if job.cpu_kernels:
+        link_cpu_kernels(connection, trace_id, first.kernel)
+    return drops

@@ -1,0 +1,80 @@
+"""What a caller may ask of the loader, and what the loader says it did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadOptions:
+    """Which part of a trace to load, and what its file does not say.
+
+    ``window_ns`` counts from the trace's first event; ``steps`` is an inclusive range of step
+    numbers: the number in the name (``ProfilerStep#3``), else the position from 0.
+    ``step_pattern`` is a regular expression (RE2) searched for in the names of user annotations;
+    given, it alone names the steps. ``rank`` overrides header and file name.
+    """
+
+    window_ns: tuple[int, int] | None = None
+    steps: tuple[int, int] | None = None
+    step_pattern: str | None = None
+    rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """The facts of a file's header that may travel on: an allow-list (traces.md rule 7)."""
+
+    device_names: tuple[str, ...] = ()
+    rank: int | None = None
+    world_size: int | None = None
+    backend: str | None = None
+    base_ns: int = 0
+    cuda_version: str | None = None
+    driver_version: str | None = None
+    hip_version: str | None = None
+    torch_version: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """One reason why something of the file is not in the tables as it stands there.
+
+    ``ns`` is the duration concerned, where there is one.
+    """
+
+    reason: str
+    events: int
+    ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadReport:
+    """What was loaded, and everything that was not."""
+
+    trace_id: int
+    rank: int
+    world_size: int | None
+    header: Header
+    slices: int
+    kernels: int
+    launches: int
+    ops: int
+    steps: int
+    repaired: int
+    dropped: int
+    kernels_without_launch: int
+    lost_bytes: int = 0  # of the decompressed text after the last whole event
+    truncated: bool = False
+    damage: str | None = None  # a fault of the container, with its likely cause
+    drops: tuple[Drop, ...] = ()
+    notes: tuple[str, ...] = field(default=())  # what a reader of the figures must know
+
+    def summary(self) -> str:
+        """One line for stderr; empty where the file was sound."""
+        parts = [f"{drop.events} {drop.reason}" for drop in self.drops]
+        if self.lost_bytes:
+            parts.append(f"{self.lost_bytes} bytes lost at the end")
+        if self.damage:
+            parts.append(self.damage)
+        return "; ".join([*parts, *self.notes])

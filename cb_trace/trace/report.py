@@ -1,0 +1,124 @@
+"""What the loader tells: the trace's row, its ``drop`` rows, and the report for the caller."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from cb_trace.bundle import Role
+from cb_trace.trace import sql
+from cb_trace.trace.decode import TRUNCATED, Decoder
+from cb_trace.trace.flaws import LOST_HOST, Span
+from cb_trace.trace.header import parse_header, rank_in_name
+from cb_trace.trace.options import Drop, LoadOptions, LoadReport
+from cb_trace.trace.salvage import NOT_OBJECT, OVERSIZED, UNREADABLE
+from cb_trace.trace.source import Source
+
+if TYPE_CHECKING:
+    import duckdb
+
+NO_LAUNCH = "no launch in file"
+UNTIMED = "event without a usable time"
+_DROPPED = (UNREADABLE, NOT_OBJECT, OVERSIZED, TRUNCATED, LOST_HOST, UNTIMED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One call of ``load_trace``."""
+
+    connection: duckdb.DuckDBPyConnection
+    trace_id: int
+    run_id: str
+    role: Role
+    path: str
+    sha256: str | None
+    cpu_kernels: bool
+    options: LoadOptions
+
+
+def report(job: Job, source: Source, decoder: Decoder, span: Span, drops: list[Drop]) -> LoadReport:
+    """Gather what happened, in a fixed order."""
+    document = decoder.document
+    header = parse_header(document.before, document.after)
+    truncated = source.truncated or not document.closed
+    drops = [*_repairs(decoder, truncated), *drops, *_tallies(job)]
+    unlinked = sum(drop.events for drop in drops if drop.reason == NO_LAUNCH)
+    stated = (job.options.rank, header.rank, rank_in_name(PurePath(job.path)))
+    kernels, launches, ops, steps = sql.row(
+        job.connection, sql.text("sizes"), trace_id=job.trace_id
+    )
+    return LoadReport(
+        trace_id=job.trace_id,
+        rank=next((rank for rank in stated if rank is not None), 0),
+        world_size=header.world_size,
+        header=header,
+        slices=span.slices,
+        kernels=kernels,
+        launches=launches,
+        ops=ops,
+        steps=steps,
+        repaired=sum(drop.events for drop in drops if drop.reason.startswith("repaired")),
+        dropped=sum(drop.events for drop in drops if drop.reason in _DROPPED),
+        kernels_without_launch=unlinked,
+        lost_bytes=document.lost_bytes,
+        truncated=truncated,
+        damage=source.damage,
+        drops=tuple(drops),
+        notes=_notes(span.slices, kernels, launches, steps, unlinked=unlinked),
+    )
+
+
+def store(job: Job, found: LoadReport, span: Span) -> None:
+    """Write the rows of ``trace`` and ``drop``."""
+    sql.run(
+        job.connection,
+        sql.text("trace"),
+        trace_id=job.trace_id,
+        run_id=job.run_id,
+        role=job.role,
+        path=job.path,
+        sha256=job.sha256,
+        rank=found.rank,
+        world_size=found.world_size,
+        origin_ns=found.header.base_ns,
+        first_ns=span.first_ns,
+        span_ns=span.end_ns - span.first_ns,
+        resolution_ns=span.resolution_ns,
+        slices=found.slices,
+        repaired=found.repaired,
+        dropped=found.dropped,
+        kernels_without_launch=found.kernels_without_launch,
+    )
+    for drop in found.drops:
+        job.connection.execute(
+            'INSERT INTO "drop" VALUES (?, ?, ?, ?)',
+            [job.trace_id, drop.reason, drop.events, drop.ns],
+        )
+
+
+def _repairs(decoder: Decoder, truncated: bool) -> list[Drop]:
+    counts = decoder.counts
+    drops = [Drop(reason, counts[reason]) for reason in sorted(counts) if reason != TRUNCATED]
+    return [*drops, Drop(TRUNCATED, counts[TRUNCATED])] if truncated else drops
+
+
+def _tallies(job: Job) -> list[Drop]:
+    rows = job.connection.execute(sql.text("tallies"), {"trace_id": job.trace_id}).fetchall()
+    return [Drop(reason, events, ns) for reason, events, ns in rows if events]
+
+
+def _notes(
+    slices: int, kernels: int, launches: int, steps: int, *, unlinked: int
+) -> tuple[str, ...]:
+    """What a reader of the figures must know about this trace."""
+    if not slices:
+        return ("no events in this trace, only metadata",)
+    notes = []
+    if launches and not kernels:
+        notes.append("launches but no device events in this trace")
+    elif kernels and unlinked == kernels:
+        notes.append("no launch link in this trace")
+    if not steps:
+        notes.append("no steps in this trace: the whole trace is one step")
+    return tuple(notes)

@@ -1,0 +1,74 @@
+"""The statements of ``sql/*.sql``, run with named parameters."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from cb_trace.errors import CbTraceError
+
+if TYPE_CHECKING:
+    import duckdb
+
+_PARAMETER = re.compile(r"\$([a-z][a-z0-9_]*)")
+_END = re.compile(r";\s*(?:\n|\Z)")
+
+# Temporary tables count against the limit and spill to disk beyond it.
+MEMORY_LIMIT = "384MB"
+_SETTINGS = {"memory_limit": MEMORY_LIMIT, "threads": 2, "checkpoint_threshold": "256MB"}
+
+
+@cache
+def text(name: str) -> str:
+    """The text of ``sql/NAME.sql``."""
+    return (files("cb_trace.trace") / "sql" / f"{name}.sql").read_text(encoding="utf-8")
+
+
+def run(connection: duckdb.DuckDBPyConnection, script: str, **parameters: Any) -> int:
+    """Run every statement of a script; each takes the parameters that it names.
+
+    :return: how many rows the statements changed, where they say so.
+    """
+    changed = 0
+    for statement in filter(str.strip, _END.split(script)):
+        named = set(_PARAMETER.findall(statement))
+        connection.execute(statement, {key: parameters[key] for key in named})
+        if statement.startswith(("DELETE", "UPDATE")):
+            changed += (connection.fetchone() or (0,))[0]
+    return changed
+
+
+def row(connection: duckdb.DuckDBPyConnection, query: str, **parameters: Any) -> tuple[Any, ...]:
+    """The one row that a query gives."""
+    found = connection.execute(query, parameters or None).fetchone()
+    assert found is not None
+    return found
+
+
+def value(connection: duckdb.DuckDBPyConnection, query: str, **parameters: Any) -> Any:
+    """The one value that a query gives."""
+    return row(connection, query, **parameters)[0]
+
+
+@contextmanager
+def limits(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    """Bound DuckDB's memory and threads while a file loads, then restore what was set."""
+    import duckdb
+
+    before = {name: value(connection, f"SELECT current_setting('{name}')") for name in _SETTINGS}
+    try:
+        for name, setting in _SETTINGS.items():
+            connection.execute(f"SET {name} = '{setting}'")
+        yield
+    except duckdb.OutOfMemoryException as error:
+        raise CbTraceError(
+            f"the trace does not fit the memory limit of {MEMORY_LIMIT}: {error}"[:300],
+            hint="load a part of it with --window or --steps",
+        ) from error
+    finally:
+        for name, setting in before.items():
+            connection.execute(f"SET {name} = '{setting}'")

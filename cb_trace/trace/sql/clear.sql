@@ -1,0 +1,13 @@
+DROP VIEW IF EXISTS numbered_step;
+DROP TABLE IF EXISTS raw_part;
+DROP TABLE IF EXISTS raw_track;
+DROP TABLE IF EXISTS raw_meta;
+DROP TABLE IF EXISTS raw_launch;
+DROP TABLE IF EXISTS raw_device;
+DROP TABLE IF EXISTS raw_frame;
+DROP TABLE IF EXISTS raw_total;
+DROP TABLE IF EXISTS raw_link;
+DROP TABLE IF EXISTS raw_step;
+DROP TABLE IF EXISTS raw_stretch;
+DROP TABLE IF EXISTS raw_module;
+DROP TABLE IF EXISTS launch_op;

@@ -1,0 +1,31 @@
+-- What of the loaded part is unlinked, doubtful or missing, by reason.
+SELECT 'no launch in file', count(*), TRY_CAST(sum(dur_ns) AS BIGINT)
+FROM kernel
+WHERE trace_id = $trace_id AND launch_id IS NULL AND kind <> 'cpu'
+UNION ALL
+SELECT flaw, count(*), TRY_CAST(sum(dur_ns) AS BIGINT)
+FROM kernel
+WHERE trace_id = $trace_id AND flaw = 'before launch'
+GROUP BY flaw
+UNION ALL
+SELECT
+  CASE WHEN contains(lower(name), 'graph') THEN 'graph launch without kernel'
+  ELSE 'launch without kernel' END AS reason,
+  count(*),
+  NULL
+FROM launch ANTI JOIN (FROM kernel WHERE trace_id = $trace_id) AS own USING (launch_id)
+WHERE trace_id = $trace_id AND contains(name, 'Launch') AND NOT contains(name, 'HostFunc')
+GROUP BY reason
+UNION ALL
+SELECT
+  CASE kind
+    WHEN 'untimed' THEN 'event without a usable time'
+    WHEN 'begin' THEN 'begin/end pair not read'
+    ELSE 'rows of an accelerator that is not read'
+  END AS reason,
+  sum(events),
+  CASE WHEN kind = 'foreign' THEN TRY_CAST(sum(ns) AS BIGINT) END
+FROM raw_total
+WHERE kind IN ('untimed', 'begin', 'foreign')
+GROUP BY kind
+ORDER BY 1
