@@ -1,0 +1,161 @@
+"""What compare reads from a profile: the tree, its order, noise, and what is not in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cb_trace.errors import CbTraceError
+from cb_trace.reporters.comparison import Comparison, ModuleRow, Part, Selection, read_comparison
+from cb_trace.store import open_profile
+from tests.reporters.profiles import RUN, run_row, write_profile
+
+
+@pytest.fixture(scope="module")
+def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_profile(tmp_path_factory.mktemp("profile") / "small.duckdb")
+
+
+def read(profile: Path, selection: Selection | None = None) -> Comparison:
+    with open_profile(profile) as connection:
+        return read_comparison(connection, selection or Selection())
+
+
+def tree(comparison: Comparison) -> list[tuple[int, str]]:
+    return [(row.depth, row.path) for row in comparison.rows]
+
+
+def row(comparison: Comparison, path: str) -> ModuleRow:
+    return next(row for row in comparison.rows if row.path == path)
+
+
+def test_siblings_by_cost_parents_first(profile: Path) -> None:
+    assert tree(read(profile)) == [
+        (0, ""),
+        (1, "h"),
+        (2, "h.0"),
+        (3, "h.0.mlp"),
+        (3, "h.0.attn"),
+        (1, "head"),
+    ]
+
+
+def test_other_orders(profile: Path) -> None:
+    by_isolated = [path for _, path in tree(read(profile, Selection(sort="isolated")))]
+    assert by_isolated == ["", "h", "h.0", "h.0.attn", "h.0.mlp", "head"]  # unmeasured last
+    by_error = [path for _, path in tree(read(profile, Selection(sort="error", module="h.0")))]
+    assert by_error == ["h.0", "h.0.attn", "h.0.mlp"]
+
+
+def test_paths_sort_by_number(tmp_path: Path) -> None:
+    more = [
+        {"module_id": 6 + n, "run_id": RUN, "path": f"h.{n}", "parent_id": 1, "ordinal": 6 + n}
+        for n in (2, 10)
+    ]
+    parts = [
+        {
+            "run_id": RUN, "module_id": m["module_id"], "phase": "forward", "deployment": "eager",
+            "kind": "busy", "ns": 5,
+        }
+        for m in more
+    ]  # fmt: skip
+    file = write_profile(tmp_path / "p.duckdb", module=more, partition=parts)
+    found = tree(read(file, Selection(sort="path", module="h", depth=1)))
+    assert found == [(0, "h"), (1, "h.0"), (1, "h.2"), (1, "h.10")]
+
+
+def test_subtree_and_depth(profile: Path) -> None:
+    assert tree(read(profile, Selection(module="h.0", depth=0))) == [(0, "h.0")]
+    assert tree(read(profile, Selection(depth=1))) == [(0, ""), (1, "h"), (1, "head")]
+
+
+def test_figures_of_a_row(profile: Path) -> None:
+    attention = row(read(profile), "h.0.attn")
+    assert (attention.cost_us, attention.share) == (300.0, 0.3)
+    assert (attention.isolated_us, attention.error_ratio) == (600.0, 1.0)
+    assert attention.spread == pytest.approx(20 / 600)
+    # 590 µs over 300 µs × 1.01, 610 µs over 300 µs × 0.99
+    assert attention.error_low == pytest.approx(590 / 303 - 1)
+    assert attention.error_high == pytest.approx(610 / 297 - 1)
+    assert attention.exceeds(0.9)
+    assert not attention.exceeds(0.97)  # above it, but the interval reaches below
+
+
+def test_a_difference_inside_the_noise(profile: Path) -> None:
+    comparison = read(profile)
+    assert row(comparison, "h.0.mlp").within_noise
+    assert not row(comparison, "h.0.mlp").exceeds(0.0)
+    assert not row(comparison, "").within_noise
+    assert row(comparison, "").exceeds(0.04)  # isolated is the smaller one here
+
+
+def test_a_module_that_was_skipped(profile: Path) -> None:
+    comparison = read(profile)
+    head = row(comparison, "head")
+    assert (head.isolated_us, head.skipped) == (None, "RuntimeError: boom")
+    assert not head.exceeds(0.0)
+    assert [(s.path, s.reason) for s in comparison.skipped] == [("head", "RuntimeError: boom")]
+
+
+def test_a_container_sums_its_children_and_links_to_the_first(profile: Path) -> None:
+    container = row(read(profile), "h")
+    assert container.cost_us == 720.0
+    assert container.isolated_us == 1000.0
+    assert container.record["ts_ns"] == 2000
+    assert "ts=2000&dur=500" in container.record["perfetto_url"]
+
+
+def test_parts_sum_to_the_step(profile: Path) -> None:
+    parts = read(profile).parts
+    assert parts == [
+        Part("modules", 800_000, 0.8),
+        Part("glue", 70_000, 0.07),
+        Part("idle_host", 100_000, 0.1),
+        Part("unattributed", 30_000, 0.03),
+    ]
+    assert sum(part.ns for part in parts) == 1_000_000
+
+
+def test_partial_sum_is_no_error(tmp_path: Path) -> None:
+    """A parent whose sum leaves a child out must not look cheap alone."""
+    extra = [
+        {
+            "run_id": RUN, "module_id": 2, "phase": "forward", "condition": "hot", "replay_id": 20,
+            "measured_id": 20, "call_index": 1, "calls": 1, "skipped": "budget",
+        },
+        {
+            "run_id": RUN, "module_id": 3, "phase": "forward", "condition": "hot", "replay_id": 21,
+            "measured_id": 21, "call_index": 1, "calls": 1, "skipped": "budget",
+        },
+    ]  # fmt: skip
+    block = row(read(write_profile(tmp_path / "p.duckdb", replay=extra)), "h.0")
+    assert block.partial
+    assert not block.exceeds(0.0)
+
+
+def test_the_lowest_rank_is_shown_and_another_on_request(tmp_path: Path) -> None:
+    runs = [run_row(run_id="b", workload="second"), run_row(run_id="a", workload="first")]
+    traces = [
+        {"trace_id": 1, "run_id": "b", "role": "foreign", "rank": 1},
+        {"trace_id": 2, "run_id": "a", "role": "foreign", "rank": 0},
+    ]
+    file = write_profile(tmp_path / "p.duckdb", run=runs, trace=traces)
+    assert read(file).run.workload == "first"
+    assert read(file, Selection(rank=1)).run.workload == "second"
+    with pytest.raises(CbTraceError, match="no rank 7"):
+        read(file, Selection(rank=7))
+
+
+@pytest.mark.parametrize(
+    ("selection", "message"),
+    [
+        (Selection(module="h.0.atn"), "no module 'h.0.atn'.*did you mean h.0.attn"),
+        (Selection(module="attn"), "did you mean h.0.attn"),
+        (Selection(deployment="graph"), "no deployment 'graph'.*eager"),
+        (Selection(phase="backward"), "no phase 'backward'.*forward"),
+    ],
+)
+def test_what_is_not_there(profile: Path, selection: Selection, message: str) -> None:
+    with pytest.raises(CbTraceError, match=message):
+        read(profile, selection)
