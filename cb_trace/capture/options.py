@@ -32,7 +32,7 @@ class RecordOptions:
     dedup: bool = True
     bare_samples: int = 30  # at the least, and
     bare_seconds: float = 2.0  # at the least
-    replay_seconds: float = 30.0  # for all isolated timing
+    replay_seconds: float = 25.0  # for all isolated timing
     profiled_calls: int = 3  # of every replay
     max_capture_bytes: int | None = None  # of live inputs; None: half of the free memory
 

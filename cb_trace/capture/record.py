@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from cb_trace.bundle import (
     Deployment,
@@ -62,6 +63,8 @@ def record(
     :raises CbTraceError: the device is missing, or the workload's step raises.
     """
     recording = _Recording(workload, folder, options or RecordOptions(), progress or _silent)
+    if any(is_lazy(parameter) for parameter in workload.model.parameters()):
+        warm_up(recording.step, workload.name, 1, recording.device)  # gives it its shapes
     own_step = workload.step is not None
     with intact(workload.model, recording.device, values=own_step) as watch:
         recording.run()
@@ -115,6 +118,9 @@ class _Recording:
         self._profile()
         if self.replayer:
             self._interruptible(self._profile_replays)
+        if self.replayer and self.replayer.interrupted:
+            self.notes.append(Note(reason=INTERRUPTED, detail="replay was stopped by Ctrl-C"))
+            return
         self._interruptible(lambda: self._bare("bare_after"))
 
     def manifest(self, provider: str | None, changes: list[Note]) -> Manifest:

@@ -1,0 +1,69 @@
+"""Replay of a bundle that exists."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cb_trace.bundle import Manifest, open_bundle, write_bundle
+from cb_trace.capture.again import replay_bundle
+from cb_trace.capture.record import record
+from cb_trace.errors import CbTraceError
+from cb_trace.providers import load
+from tests.capture.test_record import PROVIDERS, QUICK, quick
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bundle")
+    options = replace(QUICK, replay=False, seed=4, dtype="bf16")
+    few = {"tables": 1, "batch": 8}
+    record(load("deepfm", settings=few, seed=4), folder, options, provider="deepfm")
+    return folder
+
+
+def test_replays_are_renewed_and_the_rest_is_kept(recorded: Path, tmp_path: Path) -> None:
+    before = open_bundle(recorded).manifest
+    returned = replay_bundle(recorded, tmp_path, replace(QUICK, replay_seconds=5.0))
+    after = open_bundle(tmp_path).manifest
+    assert after == returned
+    assert (after.run, after.modules, after.step_samples) == (
+        before.run, before.modules, before.step_samples,
+    )  # fmt: skip
+    assert [t for t in after.traces if t.role == "context"] == before.traces
+    assert (tmp_path / "context.json.gz").read_bytes() == (
+        recorded / "context.json.gz"
+    ).read_bytes()
+    assert "isolated" in {t.role for t in after.traces}
+    assert {r.path for r in after.replays if r.samples_ns} >= {"dense_arch", "inter_arch.fm"}
+
+
+def changed(recorded: Path, folder: Path, manifest: Manifest) -> Path:
+    write_bundle(folder, manifest)
+    return folder
+
+
+def test_a_live_model_cannot_be_built_again(tmp_path: Path) -> None:
+    workload, _ = quick(tmp_path / "a", f"{PROVIDERS}:everything", replace(QUICK, replay=False))
+    manifest = open_bundle(tmp_path / "a").manifest
+    write_bundle(tmp_path / "a", replace(manifest, run=replace(manifest.run, provider=None)))
+    with pytest.raises(CbTraceError, match="names no provider"):
+        replay_bundle(tmp_path / "a", tmp_path, QUICK)
+    assert workload.model.training
+
+
+def test_another_model_than_the_recorded_one_is_refused(recorded: Path, tmp_path: Path) -> None:
+    manifest = open_bundle(recorded).manifest
+    settings = {**manifest.run.settings, "hidden": 64}
+    other = replace(manifest, run=replace(manifest.run, settings=settings))
+    with pytest.raises(CbTraceError, match="no longer builds the model that was recorded"):
+        replay_bundle(changed(recorded, tmp_path, other), tmp_path, QUICK)
+
+
+def test_a_provider_that_is_gone_is_one_line(recorded: Path, tmp_path: Path) -> None:
+    manifest = open_bundle(recorded).manifest
+    other = replace(manifest, run=replace(manifest.run, provider="gone:model"))
+    with pytest.raises(CbTraceError, match="cannot import gone"):
+        replay_bundle(changed(recorded, tmp_path, other), tmp_path, QUICK)

@@ -1,0 +1,110 @@
+"""A user's own loop under recording."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from cb_trace.bundle import open_bundle, path_of_range
+from cb_trace.capture.session import Session, record
+from cb_trace.errors import CbTraceError
+from tests.capture.models import Everything
+from tests.capture.test_ranges import hook_count, slices
+from tests.capture.test_record import QUICK, generators, state
+
+
+def loop(session: Session | None, model: nn.Module, steps: int) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(torch.randn(16, 8)).square().mean().backward()
+        optimizer.step()
+        if session:
+            session.step()
+
+
+def seeded() -> nn.Module:
+    torch.manual_seed(1)
+    random.seed(1)
+    return Everything()
+
+
+def test_a_training_loop_is_recorded_and_ends_as_it_would_have(tmp_path: Path) -> None:
+    model = seeded()
+    with record(model, "run", tmp_path / "run", options=QUICK, bare_steps=3) as session:
+        assert session.steps_needed == 1 + 3 + 2 + 2
+        loop(session, model, 12)
+    assert hook_count(model) == 0
+    ended = state(model) | {"rng": generators()}
+    alone = seeded()
+    loop(None, alone, 12)
+    expected = state(alone) | {"rng": generators()}
+    values = {k: v[1:] if isinstance(v, tuple) else v for k, v in ended.items()}
+    assert values == {k: v[1:] if isinstance(v, tuple) else v for k, v in expected.items()}
+
+    manifest = open_bundle(tmp_path / "run").manifest
+    assert manifest == session.manifest
+    assert (manifest.run.workload, manifest.run.provider) == ("run", None)
+    assert {s.kind: len(s.ns) for s in manifest.step_samples} == {"bare": 3, "profiled": 2}
+    assert {r.path for r in manifest.replays if r.samples_ns} >= {"norm", "twice", "branches.1.act"}
+    names = [s["name"] for s in slices(tmp_path / "run" / "context.json.gz")]
+    assert [n for n in names if n.startswith("ProfilerStep")] == [
+        "ProfilerStep#0",
+        "ProfilerStep#1",
+    ]
+    assert [path_of_range(n) for n in names].count("twice") == 2 * 3  # and in the warm-up step
+
+
+def test_autocast_of_the_loop_is_noticed(tmp_path: Path) -> None:
+    model = Everything()
+    with record(
+        model, "r", tmp_path / "r", options=replace(QUICK, replay=False), bare_steps=1
+    ) as r:
+        for _ in range(r.steps_needed):
+            with torch.autocast("cpu", torch.bfloat16):
+                model(torch.randn(4, 8))
+            r.step()
+    assert r.manifest is not None
+    assert r.manifest.run.dtype == "bf16"
+
+
+def recorded(model: nn.Module, path: Path, steps: int, ending: type[BaseException]) -> None:
+    """A loop of so many steps that ends by an exception."""
+    with record(model, "run", path, options=QUICK, bare_steps=3) as session:
+        loop(session, model, steps)
+        raise ending
+
+
+def test_a_short_loop_is_an_error_and_writes_nothing(tmp_path: Path) -> None:
+    model = Everything()
+    session = record(model, "run", tmp_path / "run.zip", options=QUICK, bare_steps=3)
+    with pytest.raises(CbTraceError, match="ended after 7 steps; recording needs 8"), session:
+        loop(session, model, 7)
+    assert list(tmp_path.iterdir()) == []
+    assert hook_count(model) == 0
+
+
+@pytest.mark.parametrize("steps", [0, 2, 5, 6, 7])
+def test_an_error_in_the_loop_comes_through(tmp_path: Path, steps: int) -> None:
+    model = Everything()
+    with pytest.raises(ZeroDivisionError):
+        recorded(model, tmp_path / "run.zip", steps, ZeroDivisionError)
+    assert list(tmp_path.iterdir()) == []
+    assert hook_count(model) == 0
+
+
+def test_ctrl_c_after_the_profiled_steps_keeps_them(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        recorded(Everything(), tmp_path / "run", 9, KeyboardInterrupt)
+    assert open_bundle(tmp_path / "run").manifest.run.workload == "run"
+
+
+def test_an_existing_bundle_is_refused_before_the_loop(tmp_path: Path) -> None:
+    (tmp_path / "run.zip").touch()
+    with pytest.raises(CbTraceError, match="exists"):
+        record(nn.ReLU(), "run", tmp_path / "run.zip")
