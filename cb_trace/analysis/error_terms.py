@@ -15,9 +15,11 @@ idle time owned in the partition, the terms add up to isolated − cost = W_A �
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import polars as pl
 
+from cb_trace.analysis.containers import Placed, fill_containers
 from cb_trace.analysis.matching import CHOICE, MATCHED, ONLY, pair
 from cb_trace.analysis.sides import (
     Alone,
@@ -34,6 +36,10 @@ from cb_trace.analysis.sides import (
 from cb_trace.analysis.stats import Interval
 from cb_trace.analysis.timeline import step_windows
 from cb_trace.columns import polars_schema
+
+Terms = dict[str, Interval | None]
+
+_NULLS = (None, None, None)
 
 
 def terms(
@@ -57,7 +63,8 @@ def terms(
     ``kernel``, ``kernel_module``, ``op``, ``step`` are of the context trace, ``isolated_*`` of the
     isolated traces together. Per module, phase and deployment the terms sum to
     Σ calls × median of the hot replays − Σ partition (children included), exactly. Where a replay
-    was not profiled, only ``idle`` is known and the rest is NULL.
+    was not profiled, only ``idle`` is known and the rest is NULL. A container that is never called
+    takes its children's sums, where all of them have terms.
 
     Bounds: W from its samples, A and E from resamples of profiled calls and steps, I from the
     partition; those of a difference are as far apart as its parts allow.
@@ -74,18 +81,32 @@ def terms(
     sides = alone_sides(hot, alone, replay_kernel, isolated_kernel)
     sums = context_sums(rows, context, step["step"].sort())
     fractions = _fractions(partition, step, cpu=device_type == "cpu")
-    found = []
-    for owned in owned_parts(partition, module).iter_rows(named=True):
-        key = (owned["module_id"], owned["phase"])
+    found: dict[Placed, Terms] = {}
+    owned = {(r["module_id"], r["phase"], r["deployment"]): r for r in _rows(partition, module)}
+    for (module_id, phase, deployment), row in owned.items():
+        key = (module_id, phase)
         if key in sides:
-            idle = Interval(owned["idle_ns"], owned["idle_low_ns"], owned["idle_high_ns"])
-            here = in_step(
-                sums.get(key, {}), fractions[owned["deployment"]], owned["busy_ns"], idle
-            )
-            for kind, term in error_terms(sides[key], here):
-                bounds = (term.median_ns, term.low_ns, term.high_ns) if term else (None,) * 3
-                found.append((run_id, *key, owned["deployment"], kind, *bounds))
-    return pl.DataFrame(found, schema=schema, orient="row")
+            idle = Interval(row["idle_ns"], row["idle_low_ns"], row["idle_high_ns"])
+            here = in_step(sums.get(key, {}), fractions[deployment], row["busy_ns"], idle)
+            found[module_id, phase, deployment] = dict(error_terms(sides[key], here))
+    fill_containers(found, owned, partition, module, _add)
+    written = [
+        (run_id, *place, kind, *((term.median_ns, term.low_ns, term.high_ns) if term else _NULLS))
+        for place, measured in found.items()
+        for kind, term in measured.items()
+    ]
+    return pl.DataFrame(written, schema=schema, orient="row")
+
+
+def _rows(partition: pl.DataFrame, module: pl.DataFrame) -> Iterator[dict[str, Any]]:
+    return owned_parts(partition, module).iter_rows(named=True)
+
+
+def _add(one: Terms, other: Terms) -> Terms:
+    """Term by term; what one lacks the sum lacks."""
+    return {
+        kind: term + more if term and (more := other[kind]) else None for kind, term in one.items()
+    }
 
 
 def error_terms(alone: Alone, here: InStep) -> Iterator[tuple[str, Interval | None]]:

@@ -26,11 +26,12 @@ def pair(context: pl.DataFrame, alone: pl.DataFrame) -> tuple[pl.DataFrame, pl.D
     """Both sides with a column ``match``: matched, choice or only.
 
     Either side has one row a kernel of a step: ``module_id, phase, op, name, grid, block,
-    position`` (order of execution); the context also ``whole`` (owned entirely).
+    position`` (order of execution; ``op`` "" where unknown); the context also ``whole`` (owned
+    entirely).
     """
     left = context.with_row_index("row").with_columns(match=pl.lit(ONLY))
     right = alone.with_row_index("row").with_columns(match=pl.lit(ONLY))
-    has_op = pl.col("op").is_not_null()
+    has_op = pl.col("op") != ""
     passes: Sequence[tuple[list[str], pl.Expr, str]] = (
         (["op", *_SAME], pl.lit(value=True), MATCHED),
         (_SAME, ~has_op, MATCHED),
@@ -39,9 +40,7 @@ def pair(context: pl.DataFrame, alone: pl.DataFrame) -> tuple[pl.DataFrame, pl.D
     for key, eligible, match in passes:
         mine = left.filter(pl.col("whole") & eligible & (pl.col("match") == ONLY))
         theirs = right.filter(pl.col("match") == ONLY)
-        pairs = _numbered(mine, key).join(
-            _numbered(theirs, key), on=[*GROUP, *key, "number"], nulls_equal=True
-        )
+        pairs = _numbered(mine, key).join(_numbered(theirs, key), on=[*GROUP, *key, "number"])
         left, right = _mark(left, pairs["row"], match), _mark(right, pairs["row_right"], match)
     return left.drop("row"), right.drop("row")
 

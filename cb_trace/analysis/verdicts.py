@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
+from cb_trace.analysis.containers import fill_containers
 from cb_trace.analysis.sides import hot_replays, owned_parts
 from cb_trace.analysis.stats import Interval
 from cb_trace.columns import polars_schema
@@ -53,6 +54,7 @@ class Figures:
     deployment: str
     cost: Interval
     isolated: Interval | None = None  # bare wall, hot
+    parts: bool = False  # the isolated figure is the sum over the modules below
     skipped: str | None = None  # why it was not replayed
     terms: Mapping[str, Interval] = field(default_factory=dict)  # those measured
 
@@ -63,7 +65,9 @@ def verdict(figures: Figures) -> str:
     costs = f"costs {cost} µs in the {_STEP.get(figures.deployment, figures.deployment)}"
     if figures.isolated is None:
         return f"{costs}; not replayed alone" + (f": {figures.skipped}" if figures.skipped else "")
-    alone = f"alone {_us(figures.isolated.median_ns)} µs"
+    alone = (
+        f"{'its parts alone' if figures.parts else 'alone'} {_us(figures.isolated.median_ns)} µs"
+    )
     difference = figures.isolated - figures.cost
     if _is_noise(difference):
         return f"{alone}, {costs}: no difference beyond noise, either number holds"
@@ -87,22 +91,24 @@ def verdicts(
     ``partition``, ``term`` and ``replay`` come from :func:`step_partition`, :func:`terms` and
     :func:`replay_figures`.
     """
-    costs = owned_parts(partition, module)
-    isolated, skipped = _isolated(replay), _skipped(replay)
-    measured = _terms(term)
+    owned_rows = list(owned_parts(partition, module).iter_rows(named=True))
+    places = [(row["module_id"], row["phase"], row["deployment"]) for row in owned_rows]
+    measured, skipped, split = _isolated(replay), _skipped(replay), _terms(term)
+    isolated = {place: measured[place[:2]] for place in places if place[:2] in measured}
+    summed = fill_containers(isolated, places, partition, module, Interval.__add__)
     rows = []
-    for owned in costs.iter_rows(named=True):
-        key = (owned["module_id"], owned["phase"])
+    for place, owned in zip(places, owned_rows, strict=True):
         busy = Interval(*(owned[f"busy_{name}"] for name in ("ns", "low_ns", "high_ns")))
         idle = Interval(*(owned[f"idle_{name}"] for name in ("ns", "low_ns", "high_ns")))
         figures = Figures(
             deployment=owned["deployment"],
             cost=busy + idle,
-            isolated=isolated.get(key),
-            skipped=skipped.get(key),
-            terms=measured.get((*key, owned["deployment"]), {}),
+            isolated=isolated.get(place),
+            parts=place in summed,
+            skipped=skipped.get(place[:2]),
+            terms=split.get(place, {}),
         )
-        rows.append((run_id, *key, owned["deployment"], verdict(figures)))
+        rows.append((run_id, *place, verdict(figures)))
     return pl.DataFrame(rows, schema=polars_schema("verdict"), orient="row")
 
 

@@ -35,20 +35,26 @@ class Timeline:
     ) -> Timeline:
         """A kernel of one module, of none, or of several by share."""
         phase = more.pop("phase", "forward" if owner is not None else None)
-        row = {"kernel_id": len(self.kernels), "trace_id": 0, "kind": "kernel", "name": "k"}
-        row |= {"device": 0, "stream": 7, "step": 0 if self.steps else None}
-        self.kernels.append(row | {"start_ns": start, "dur_ns": dur} | more)
+        kernel_id = len(self.kernels)
+        row = {"kernel_id": kernel_id, "trace_id": 0, "kind": "kernel", "name": "k", "device": 0}
+        given = {"step": 0 if self.steps else None, "start_ns": start, "dur_ns": dur}
+        self.kernels.append(row | {"stream": 7} | given | more)
         shares = owner if isinstance(owner, dict) else {owner: 1.0}
         rest = dur
         for number, (module, share) in enumerate(shares.items()):
             ns = rest if number == len(shares) - 1 else int(dur * share)
             rest -= ns
-            given = {"kernel_id": row["kernel_id"], "module_id": module, "phase": phase}
-            self.owners.append(given | {"share": share, "ns": ns})
+            part: dict[str, Any] = {"kernel_id": kernel_id, "module_id": module, "phase": phase}
+            self.owners.append(part | {"share": share, "ns": ns})
         return self
 
     def call(self, module: int, start: int, dur: int, **more: Any) -> Timeline:
-        row = {"call_id": len(self.calls), "trace_id": 0, "module_id": module, "thread": 1}
+        row: dict[str, Any] = {
+            "call_id": len(self.calls),
+            "trace_id": 0,
+            "module_id": module,
+            "thread": 1,
+        }
         row |= {"step": 0 if self.steps else None, "phase": "forward"}
         self.calls.append(row | {"start_ns": start, "dur_ns": dur} | more)
         return self
@@ -63,7 +69,7 @@ class Timeline:
         self.launches.append(row | {"start_ns": start, "dur_ns": dur})
         return self
 
-    def frames(self) -> dict[str, pl.DataFrame]:
+    def frames(self) -> dict[str, Any]:
         """The arguments that the functions over one context trace share."""
         return {
             "kernel": frame("kernel", *self.kernels),

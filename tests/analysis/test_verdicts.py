@@ -1,0 +1,89 @@
+from typing import Any
+
+import pytest
+
+from cb_trace.analysis import Figures, Interval, verdict, verdicts
+from tests.analysis.timelines import LIST, MODULE, A, D
+from tests.frames import frame
+
+
+def us(value: float, around: float = 0) -> Interval:
+    return Interval(*(round(v * 1000) for v in (value, value - around, value + around)))
+
+
+def text(cost: Interval, isolated: Interval | None, deployment: str = "graph", **more: Any) -> str:
+    return verdict(Figures(deployment=deployment, cost=cost, isolated=isolated, **more))
+
+
+def test_launch_latency_that_the_graph_does_not_pay() -> None:
+    terms = {"launch": us(690, 5), "cache": us(-14, 1), "idle": us(-2), "overlap": us(4)}
+    assert text(us(72, 2), us(750, 6), terms=terms) == (
+        "alone 750 µs, of which 690 µs launch latency; "
+        "costs 72 µs in the CUDA-graphed step: believe the 72"
+    )
+
+
+def test_what_the_isolated_figure_leaves_out() -> None:
+    terms = {"launch": us(3, 1), "idle": us(-1200, 9), "cache": us(-310, 9), "fusion": us(-20)}
+    assert text(us(2000), us(473), "eager", terms=terms) == (
+        "alone 473 µs leaves out 1,200 µs idle time of the device before its kernels, "
+        "310 µs cache or residual; costs 2,000 µs in the eager step: believe the 2,000"
+    )
+
+
+def test_with_a_sequence_run_the_cache_is_named() -> None:
+    terms = {"cache": us(-30, 1), "residual": us(0, 1)}
+    assert "leaves out 30 µs slower caches;" in text(us(80), us(50), terms=terms)
+
+
+def test_within_noise_either_holds() -> None:
+    assert text(us(9.94, 1), us(10.2, 1), terms={"launch": us(5)}) == (
+        "alone 10 µs, costs 9.9 µs in the CUDA-graphed step: "
+        "no difference beyond noise, either number holds"
+    )
+
+
+def test_a_term_within_its_noise_is_not_named() -> None:
+    assert text(us(50), us(80), terms={"launch": us(30, 40)}) == (
+        "alone 80 µs, of which 30 µs that no term beyond noise explains; "
+        "costs 50 µs in the CUDA-graphed step: believe the 50"
+    )
+
+
+@pytest.mark.parametrize(("skipped", "end"), [("collective", ": collective"), (None, "")])
+def test_not_replayed(skipped: str | None, end: str) -> None:
+    assert text(us(5), None, "eager", skipped=skipped) == (
+        f"costs 5.0 µs in the eager step; not replayed alone{end}"
+    )
+
+
+def replay(module: int, wall: int | None, **more: Any) -> dict[str, Any]:
+    row = {"module_id": module, "phase": "forward", "condition": "hot", "calls": 2}
+    bounds = {"median_ns": wall, "low_ns": wall, "high_ns": wall}
+    return row | bounds | more
+
+
+def part(module: int | None, kind: str, ns: int) -> dict[str, Any]:
+    row = {"module_id": module, "phase": "forward", "deployment": "eager", "kind": kind}
+    return row | {"ns": ns, "low_ns": ns, "high_ns": ns}
+
+
+def test_one_row_a_module_of_the_partition_with_containers() -> None:
+    partition = frame(
+        "partition",
+        part(A, "busy", 7000),
+        part(A, "idle_host", 1000),
+        part(D, "busy", 20000),
+        part(None, "profiled_excess", -5),
+    )
+    term = frame("term", part(D, "launch", 40000), part(LIST, "launch", 40000))
+    replays = frame("replay", replay(D, 30000), replay(A, None, skipped="out of memory"))
+    rows = verdicts(partition, term, replays, MODULE, run_id="r")
+    root = "costs 28 µs in the eager step; not replayed alone"
+    alone = "60 µs, of which 40 µs launch latency; costs 20 µs in the eager step: believe the 20"
+    assert rows.drop("phase", "deployment").rows() == [
+        ("r", 0, root),
+        ("r", A, "costs 8.0 µs in the eager step; not replayed alone: out of memory"),
+        ("r", LIST, f"its parts alone {alone}"),
+        ("r", D, f"alone {alone}"),
+    ]
