@@ -153,9 +153,10 @@ class _TensorState:
     volatile: bool  # a norm's running statistics: they change, and change no other work
 
     def changed(self) -> bool:
-        if self.version is not None:
-            return self.tensor._version != self.version
-        return self.value is not None and not _same_bits(self.tensor, self.value)
+        """By bits where a copy was kept: batch norm's kernels write without counting a version."""
+        if self.value is not None and _has_bits(self.value):
+            return not _same_bits(self.tensor, self.value)
+        return self.version is None or self.tensor._version != self.version
 
 
 class ModuleState:
@@ -318,10 +319,12 @@ def _same(now: Any, saved: Any) -> bool:
     return isinstance(now, plain) and type(now) is type(saved) and now == saved
 
 
+def _has_bits(tensor: torch.Tensor) -> bool:
+    return tensor.layout == torch.strided and not (tensor.is_nested or tensor.is_quantized)
+
+
 def _same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
     if one.shape != other.shape or one.dtype != other.dtype:
-        return False
-    if one.layout != torch.strided or one.is_nested:
         return False
     return torch.equal(
         one.detach().contiguous().reshape(-1).view(torch.uint8),

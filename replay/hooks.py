@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -76,7 +76,6 @@ class _Open:
     module: nn.Module
     call: Call | None = None  # None where nothing is kept of it
     before: ModuleState | None = None
-    versions: list[tuple[torch.Tensor, int | None]] = field(default_factory=list)
     plan: InputPlan | None = None
     given: tuple[Any, Any] | None = None
     collective: bool = False
@@ -148,7 +147,7 @@ class Recorder:
             with torch.inference_mode(False), torch.no_grad():
                 return plan_inputs(args, kwargs, self._keep), None
         except UncopyableError as error:
-            return None, f"inputs hold {error}"
+            return None, f"inputs cannot be copied: {error}"
 
     def _take(self, open_call: _Open, call: Call, plan: InputPlan, given: Any) -> None:
         place = self._admit(call, plan)
@@ -163,7 +162,6 @@ class Recorder:
         with torch.inference_mode(False), torch.no_grad():
             open_call.before = ModuleState(call.module)
         open_call.plan, open_call.given = plan, given
-        open_call.versions = [(t, _version(t)) for t in plan.tensors.tensors]
 
     def _end(self, module: nn.Module, output: Any) -> None:
         done = self._stack.pop()
@@ -179,12 +177,19 @@ class Recorder:
             call.release()
         if done.before is None or call.reason:
             return
-        call.mutates = any(v is None or _version(t) != v for t, v in done.versions)
-        if done.before.changed_parameters():
+        with torch.inference_mode(False), torch.no_grad():
+            self._compare(call, done, done.before)
+
+    @staticmethod
+    def _compare(call: Call, done: _Open, before: ModuleState) -> None:
+        """See by bits what the call wrote to: kernels of extensions count no versions."""
+        if call.inputs is not None and done.plan is not None:
+            call.mutates = not call.inputs.matches(done.plan)
+        if before.changed_parameters():
             call.reason = "writes to its parameters"
             call.release()
-        elif done.before.changed():
-            call.held = done.before
+        elif before.changed():
+            call.held = before
 
 
 class _Watch(TorchDispatchMode):
@@ -235,8 +240,3 @@ def _leaf_signature(leaf: Any) -> Hashable:
         return type(leaf).__qualname__, str(leaf.dtype), str(leaf._nested_tensor_size().tolist())
     sizes = tuple(n if isinstance(n, int) else "jagged" for n in leaf.size())
     return type(leaf).__qualname__, str(leaf.dtype), str(leaf.layout), sizes
-
-
-def _version(tensor: torch.Tensor) -> int | None:
-    """An inference tensor counts no versions: it may have been written to."""
-    return None if tensor.is_inference() else tensor._version

@@ -62,6 +62,11 @@ class FrozenInputs:
     specs: list[TensorSpec]
     copies: list[StorageCopy]
 
+    def matches(self, plan: InputPlan) -> bool:
+        """Whether the originals still hold the bytes that were copied."""
+        pairs = zip(self.copies, plan.tensors.storages, strict=True)
+        return all(copied.matches(spec.storage) for copied, spec in pairs)
+
     def thaw(self, *, own: bool) -> ThawedInputs:
         """Inputs to call the module with: on copies of their ``own``, or on the pristine bytes.
 
@@ -167,7 +172,7 @@ class _Planner:
         try:
             reduced = value.__reduce_ex__(4)
         except Exception as error:
-            raise UncopyableError(f"a {_name(value)} cannot be copied") from error
+            raise UncopyableError(f"a {_name(value)}") from error
         if isinstance(reduced, str):
             return _constant(value), ("global", reduced)
         function, *rest = reduced
@@ -207,7 +212,7 @@ def _own_copy(value: Any) -> Recipe:
     try:
         pristine = copy.deepcopy(value)
     except Exception as error:
-        raise UncopyableError(f"a {_name(value)} cannot be copied") from error
+        raise UncopyableError(f"a {_name(value)}") from error
 
     def build(_tensors: Sequence[torch.Tensor], memo: dict[int, Any]) -> Any:
         if id(pristine) not in memo:

@@ -24,7 +24,7 @@ Signature = tuple[object, ...]
 
 
 class UncopyableError(Exception):
-    """A value that cannot be copied faithfully; the message says which and why."""
+    """A value that cannot be copied faithfully; the message names it."""
 
 
 @dataclass(slots=True)
@@ -110,7 +110,7 @@ class TensorPlan:
 
     def _spec(self, tensor: torch.Tensor) -> TensorSpec:
         if tensor.device.type == "meta":
-            raise UncopyableError("a meta tensor has no data")
+            raise UncopyableError("a meta tensor, which has no data")
         if _is_wrapper(tensor):
             return self._wrapper(tensor)
         if tensor.is_nested:
@@ -189,6 +189,11 @@ class StorageCopy:
     device: torch.device  # of the original
     remainder: int  # address of byte ``first`` modulo ALIGNMENT in the original
     pinned: bool
+
+    def matches(self, storage: torch.UntypedStorage) -> bool:
+        """Whether a storage still holds the copied bytes."""
+        now = _bytes_of(storage, self.first, self.data.numel())
+        return torch.equal(now, self.data.to(now.device))
 
     def working(self) -> torch.Tensor:
         """A fresh copy on the original's device, aligned as the original was."""

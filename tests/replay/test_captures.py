@@ -1,0 +1,153 @@
+"""Which calls are kept, which stand for others, and what happens when memory is short."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from cb_trace.capture.tree import module_tree
+from cb_trace.errors import CbTraceError
+from cb_trace.replay.flush import last_level_cache_bytes
+from cb_trace.replay.memory import CaptureBudget, free_bytes
+from cb_trace.replay.tree import configuration_key, modules_by_path
+from tests.replay.support import CPU, captures
+
+
+class Twice(nn.Module):
+    """Two equal layers, one called twice; one never called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.unused = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.b(self.a(self.a(x)))  # type: ignore[no-any-return]
+
+
+def test_calls_with_equal_inputs_are_counted_and_likes_are_kept_once() -> None:
+    model = Twice().requires_grad_(False)
+    found = captures(model, lambda: model(torch.ones(2, 4)))
+    assert [(c.path, c.index, c.calls) for c in found.calls] == [
+        ("", 0, 1),
+        ("a", 0, 2),
+        ("b", 0, 1),
+    ]
+    assert [c.path for c in found.to_measure()] == ["", "a"]
+    assert [c.inputs is not None for c in found.calls] == [True, True, False]
+
+
+def test_without_dedup_every_module_is_kept() -> None:
+    model = Twice().requires_grad_(False)
+    found = captures(model, lambda: model(torch.ones(2, 4)), dedup=False)
+    assert [c.path for c in found.to_measure()] == ["", "a", "b"]
+    assert all(c.inputs is not None for c in found.calls)
+
+
+def test_calls_with_other_shapes_or_state_are_kept_apart() -> None:
+    layer = nn.Linear(4, 4).requires_grad_(False)
+
+    def step() -> None:
+        layer(torch.ones(2, 4))
+        layer(torch.ones(3, 4))
+        with torch.inference_mode():
+            layer(torch.ones(3, 4))
+        layer(torch.ones(2, 4))
+
+    found = captures(layer, step).calls
+    assert [(c.index, c.calls) for c in found] == [(0, 2), (1, 1), (2, 1)]
+
+
+def test_modules_in_another_layout_or_mode_are_no_likes() -> None:
+    layer, other = nn.Linear(4, 4), nn.Linear(4, 4)
+    assert configuration_key(layer) == configuration_key(other)
+    other.weight = nn.Parameter(other.weight.detach().t())
+    assert configuration_key(layer) != configuration_key(other)
+    assert configuration_key(layer) != configuration_key(nn.Linear(4, 4).eval())
+
+
+def _three() -> nn.Sequential:
+    layers = [nn.Linear(256, 256), nn.Linear(256, 128), nn.Linear(128, 256)]
+    return nn.Sequential(*layers).requires_grad_(False)
+
+
+def test_as_many_passes_as_memory_needs() -> None:
+    model, x = _three(), torch.ones(4, 256)  # inputs: 4, 4, 4 and 2 KiB
+    steps = []
+
+    def step() -> object:
+        steps.append(1)
+        return model(x)
+
+    found = captures(model, step, limit=5000)
+    groups = [
+        [(call.path, call.inputs is not None) for call in group]
+        for group in found.in_memory(found.to_measure(), model, step)
+    ]
+    assert groups == [[("", True)], [("0", True)], [("1", True)], [("2", True)]]
+    assert (len(steps), found.passes) == (4, 4)
+
+
+def test_what_never_fits_is_skipped_with_the_reason() -> None:
+    model, x = _three(), torch.ones(4, 256)
+    found = captures(model, lambda: model(x), limit=3000)
+    assert {c.path: c.reason for c in found.calls} == {
+        "": "inputs of 4096 bytes exceed the memory budget",
+        "0": "inputs of 4096 bytes exceed the memory budget",
+        "1": "inputs of 4096 bytes exceed the memory budget",
+        "2": None,
+    }
+
+
+def test_without_a_step_there_is_one_pass() -> None:
+    model, x = _three(), torch.ones(4, 256)
+    found = captures(model, lambda: model(x), limit=5000)
+    groups = list(found.in_memory(found.to_measure(), model, None))
+    assert [call.reason for call in groups[1]] == [
+        "inputs did not fit in memory, and no later pass saw the call"
+    ] * 3
+
+
+def test_hooks_are_gone_and_the_model_untouched() -> None:
+    model = Twice()
+    captures(model, lambda: model(torch.ones(2, 4)))
+    for module in model.modules():
+        assert not module._forward_hooks
+        assert not module._forward_pre_hooks
+
+
+def test_budget_places_on_the_device_then_nowhere() -> None:
+    budget = CaptureBudget(CPU, 100)
+    assert budget.place({CPU: 60}) is not None
+    assert budget.place({CPU: 60}) is None
+    assert budget.place({CPU: 40}) is not None
+    assert budget.taken == {"own": 100, "ram": 0}
+    assert (budget.fits_alone(100), budget.fits_alone(101)) == (True, False)
+    assert 0 < CaptureBudget(CPU, None).limit <= free_bytes(CPU)
+
+
+def test_wrappers_are_opened_and_replicas_refused() -> None:
+    class Wrapper(nn.Module):
+        def __init__(self, inner: nn.Module) -> None:
+            super().__init__()
+            self._orig_mod = inner
+
+    inner = nn.Linear(2, 2)
+    model = Wrapper(nn.Sequential(Wrapper(inner)))
+    found = modules_by_path(model, module_tree(model).records)
+    assert list(found) == ["", "0"]
+    assert found["0"] is inner
+    with pytest.raises(CbTraceError, match="DataParallel"):
+        modules_by_path(nn.DataParallel(inner), [])
+
+
+def test_the_last_level_cache_is_read_from_the_system(tmp_path: Path) -> None:
+    for number, (level, size) in enumerate([("1", "32K"), ("3", "36864K"), ("2", "1M")]):
+        index = tmp_path / f"index{number}"
+        index.mkdir()
+        (index / "level").write_text(f"{level}\n")
+        (index / "size").write_text(f"{size}\n")
+    assert last_level_cache_bytes(tmp_path) == 36 << 20
+    assert last_level_cache_bytes(tmp_path / "absent") == 0

@@ -1,0 +1,84 @@
+"""How samples are taken and when sampling ends; no test here depends on how long things take."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from cb_trace.replay.graph import capture_graph
+from cb_trace.replay.timing import calls_per_sample, empty_window_ns, noise, time_block
+
+CPU = torch.device("cpu")
+
+
+class Counted:
+    """Counts its calls, and writes each to a log."""
+
+    def __init__(self, name: str, log: list[str]) -> None:
+        self.name, self.log = name, log
+
+    def __call__(self) -> None:
+        self.log.append(self.name)
+
+
+def test_noise_is_the_relative_standard_error_of_the_median() -> None:
+    # quartiles of 96 … 104 are 98 and 102: 1.253 × 4 / 1.349 / √9 / 100
+    samples = list(range(96, 105))
+    assert math.isclose(noise(samples), 1.253 * 4 / 1.349 / 3 / 100)
+    assert noise([100] * 5) == 0.0
+    assert noise([7]) == math.inf
+    assert noise([0, 0, 0]) == math.inf
+
+
+def test_one_entry_a_sample_and_calls_back_to_back() -> None:
+    log: list[str] = []
+    samples = time_block(
+        Counted("run", log), CPU, min_samples=4, min_seconds=0, calls=3, before=Counted("-", log)
+    )
+    assert len(samples) == 4
+    assert log == ["-", "run", "run", "run"] * 4
+    assert all(sample >= 0 for sample in samples)
+
+
+def test_sampling_goes_on_for_min_seconds() -> None:
+    log: list[str] = []
+    assert len(time_block(Counted("run", log), CPU, min_samples=1, min_seconds=0.02)) > 1
+
+
+def test_max_seconds_ends_it_with_three_samples_at_the_least() -> None:
+    log: list[str] = []
+    assert len(time_block(Counted("run", log), CPU, min_samples=50, max_seconds=0)) == 3
+
+
+def test_low_noise_ends_it_at_min_samples() -> None:
+    log: list[str] = []
+    samples = time_block(Counted("run", log), CPU, min_samples=5, noise_ratio=math.inf)
+    assert len(samples) == 5
+
+
+def test_high_noise_goes_on_to_max_seconds() -> None:
+    log: list[str] = []
+    samples = time_block(
+        Counted("run", log), CPU, min_samples=3, noise_ratio=-1.0, max_seconds=0.02
+    )
+    assert len(samples) > 3
+
+
+def test_short_runs_are_batched_and_long_ones_are_not() -> None:
+    assert calls_per_sample(lambda: None, CPU) > 50
+    x = torch.randn(512, 512)
+    assert calls_per_sample(lambda: x @ x @ x, CPU) == 1
+
+
+def test_an_empty_window_costs_something_and_is_measured_once() -> None:
+    assert empty_window_ns(CPU) > 0
+    assert empty_window_ns(CPU) == empty_window_ns(torch.device("cpu"))
+
+
+def test_no_graph_without_cuda() -> None:
+    captured = capture_graph(lambda: None, CPU)
+    assert captured.reason == "no CUDA device"
+    with pytest.raises(RuntimeError, match="no CUDA device"):
+        captured.replay()
