@@ -12,8 +12,11 @@ from cb_trace.commands.options import FilePath, force_option, needs_reading_half
 @click.command(name="ingest", epilog="Example: cb-trace ingest trace.json.gz -o trace.duckdb")
 @click.argument("source", type=FilePath)
 @click.option("-o", "output", type=FilePath, help="Profile to write. [default: SOURCE.duckdb]")
+@click.option(
+    "--hta", is_flag=True, help="Ask HolisticTraceAnalysis for a second opinion as well (slow)."
+)
 @force_option
-def command(*, source: Path, output: Path | None, force: bool) -> None:
+def command(*, source: Path, output: Path | None, hta: bool, force: bool) -> None:
     """Make a profile from a bundle, a Kineto trace, or a folder with one trace a rank.
 
     A trace from elsewhere gets its modules from its nn.Module slices; record with
@@ -21,6 +24,10 @@ def command(*, source: Path, output: Path | None, force: bool) -> None:
     """
     target = output or Path(f"{_stem(source)}.duckdb")
     ingest_to(source, target, force=force)
+    if hta:
+        from cb_trace.commands.hta import second_opinion_on
+
+        second_opinion_on(target)
     say(f"next: cb-trace compare {target}")
 
 

@@ -51,7 +51,7 @@ def command(
             found = named_query(query.strip())
             _check_variables(given, found.variables, found.name)
             result, label = _run(connection, found.sql, given), found.name
-    _render(result, label, output_format)
+    render(result, label, output_format)
 
 
 def _list() -> Result:
@@ -96,7 +96,8 @@ def _typed(text: str) -> str | int | float:
     return text
 
 
-def _render(result: Result, label: str, output_format: str) -> None:
+def render(result: Result, label: str, output_format: str) -> None:
+    """Print a result in one of the formats."""
     from cb_trace.reporters import rows, table
 
     if output_format == "table":

@@ -135,6 +135,11 @@ class Comparison:
     unattributed: list[Unattributed]
     notes: list[Note]
 
+    @property
+    def replayed(self) -> bool:
+        """Whether any module shown was measured alone, or was to be."""
+        return any(row.isolated_us is not None or row.skipped for row in self.rows)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
@@ -163,13 +168,15 @@ def read_comparison(connection: Connection, selection: Selection) -> Comparison:
     reasons = {(s.path, s.phase): s.reason for s in skipped}
     shown = [record for record in records if record["phase"] == phase]
     _link_containers(shown)
-    rows = [_module_row(record, run, reasons) for record in shown]
+    parts = _parts(connection, run, deployment)
+    step_ns = sum(part.ns for part in parts)
+    rows = [_module_row(record, run, step_ns, reasons) for record in shown]
     return Comparison(
         run=run,
         deployment=deployment,
         phase=phase,
         rows=_arranged(rows, selection),
-        parts=_parts(connection, run, deployment),
+        parts=parts,
         skipped=skipped,
         unattributed=[
             Unattributed(r["reason"] or "unknown", r["kernels"], r["ns"])
@@ -224,10 +231,10 @@ def _link_containers(records: Sequence[dict[str, Any]]) -> None:
 
 
 def _module_row(
-    record: dict[str, Any], run: RunHead, skipped: dict[tuple[str, str], str]
+    record: dict[str, Any], run: RunHead, step_ns: int, skipped: dict[tuple[str, str], str]
 ) -> ModuleRow:
     bounds = _error_bounds(record, run)
-    cost, step = record["cost_us"], run.step_bare_ns
+    cost = record["cost_us"]
     return ModuleRow(
         path=record["path"],
         class_name=record["class"] or "",
@@ -235,7 +242,7 @@ def _module_row(
         parent=record.pop("parent_path"),
         depth=0,
         cost_us=cost,
-        share=cost * 1000 / step if cost is not None and step else None,
+        share=cost * 1000 / step_ns if cost is not None and step_ns else None,
         isolated_us=record["isolated_us"],
         error_ratio=record["error_ratio"],
         error_low=bounds[0],

@@ -172,8 +172,8 @@ def _targets(
     modules: Sequence[str],
 ) -> list[Target]:
     first: dict[str, Placed] = {}
-    for item in placed:
-        first.setdefault(item.slice.args["path"], item)
+    for item in sorted(placed, key=lambda item: item.slice.args["step"] is None):
+        first.setdefault(item.slice.args["path"], item)  # in a step where there is such a call
     wanted = [find_module(name, first) for name in modules]
     if not wanted and first:
         wanted = [min(first, key=lambda path: (path.count(".") + bool(path), path))]

@@ -20,7 +20,7 @@ LONGEST_NAME = 120
 LONGEST_CELL = 200
 NAME_ROOM = 20  # what a name should have before figures are left out
 GAP = 3  # between columns: two of padding, one where a line could stand
-FIRST_FIGURE = 2  # of COLUMNS
+FIRST_FIGURE, FIRST_ISOLATED = 2, 4  # of COLUMNS
 
 PART_LABELS = {
     "modules": "modules that hold no other",
@@ -121,13 +121,15 @@ def _tree(comparison: Comparison, console: Console) -> Table:
     rows = [_texts(row) for row in comparison.rows]
     widths = [max([len(head), *(len(row[n]) for row in rows)]) for n, head in enumerate(heads)]
     shown = _columns_that_fit(widths, console.width)
+    if not comparison.replayed:
+        shown = tuple(number for number in shown if number < FIRST_ISOLATED)
     room = console.width - sum(widths[n] + GAP for n in shown if n >= FIRST_FIGURE)
     for number in shown:
         if number >= FIRST_FIGURE:
             table.add_column(heads[number], justify="right", no_wrap=True)
             continue
         # Names give way, figures never: a figure without its end is another figure.
-        width = min(widths[number], room if len(shown) < len(heads) else room // 2)
+        width = min(widths[number], room // 2 if number == 0 and 1 in shown else room)
         table.add_column(heads[number], no_wrap=True, overflow="ellipsis", max_width=max(width, 1))
         room -= width + GAP
     for row in rows:
@@ -187,6 +189,8 @@ def _print_foot(comparison: Comparison, console: Console) -> None:
 def footer_lines(comparison: Comparison) -> list[str]:
     """What a reader must know to judge the table: the step, its noise, and what is not in it."""
     lines = [step_line(comparison)]
+    if not comparison.replayed:
+        lines.append("isolated: nothing was measured alone in this recording")
     lines += [
         f"unattributed: {_counted(item.kernels, 'kernel')}, "
         f"{microseconds(item.ns / 1000)} µs in all, {plain(item.reason, 60)}"
@@ -205,7 +209,7 @@ def step_line(comparison: Comparison) -> str:
     """The bare step with its interval, and how much the profiler stretched it."""
     run = comparison.run
     if run.step_bare_ns is None:
-        return "step: not timed bare; device time is shown instead of cost"
+        return "step: not timed bare; times are as under the profiler, which stretches idle"
     line = f"step: {microseconds(run.step_bare_ns / 1000)} µs bare"
     if run.step_bare_low_ns is not None and run.step_bare_high_ns is not None:
         low, high = run.step_bare_low_ns / 1000, run.step_bare_high_ns / 1000
