@@ -22,6 +22,7 @@ COMMANDS = {
     "ingest": "Make a profile from a bundle or from Kineto traces.",
     "compare": "Show per module: cost in the step, cost alone, and the error.",
     "query": "Run a named query or SQL on a profile.",
+    "hta": "Ask HolisticTraceAnalysis for a second opinion on a profile.",
     "perfetto": "Write the trace with the modules' figures in it, and links to it.",
     "doctor": "Say what this machine can record, and how trustworthy.",
 }

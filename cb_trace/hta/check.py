@@ -98,7 +98,7 @@ def why(kernels: pl.DataFrame, events: pl.DataFrame, last_step_end_ns: int | Non
     found = [*_extra(events), *_absent(kernels, events, last_step_end_ns)]
     flawed = int(kernels["flaw"].is_not_null().sum())
     if flawed:
-        found.append(f"{flawed} of our kernels had a flaw in the file and were repaired")
+        found.append(f"kernels of ours with a flaw in the file (column flaw): {flawed}")
     return "; ".join(found)
 
 
@@ -110,11 +110,11 @@ def _extra(events: pl.DataFrame) -> Iterator[str]:
         pl.len(), pl.col("dur_ns").sum()
     ).sort("category").iter_rows():  # fmt: skip
         yield (
-            f"HTA takes {rows} '{category}' events with a stream argument for device work "
-            f"({ns / 1000:.0f} µs)"
+            f"HTA takes {category} events with a stream argument for device work: {rows}, "
+            f"{ns / 1000:.0f} µs"
         )
     if again := events.height - first.height:
-        yield f"HTA counts {again} rows more than once (several host events share a correlation id)"
+        yield f"HTA counts rows again whose correlation id several host events share: {again}"
 
 
 def _absent(
@@ -130,13 +130,13 @@ def _absent(
     other = absent.height - unlaunched.height - after.height
     if unlaunched.height:
         yield (
-            f"HTA drops {unlaunched.height} kernels without a launch in the file, as it does "
-            "where there are two steps or more"
+            f"HTA drops kernels without a launch in the file where there are two steps or more: "
+            f"{unlaunched.height}"
         )
     if after.height:
-        yield f"HTA drops {after.height} kernels launched after the last step"
+        yield f"HTA drops kernels launched after the last step: {after.height}"
     if other:
-        yield f"HTA has no row for {other} of our kernels"
+        yield f"kernels of ours that HTA has no row for: {other}"
 
 
 def _sum(frame: pl.DataFrame, column: str) -> int:

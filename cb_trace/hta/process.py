@@ -57,7 +57,7 @@ def read(trace: Path, *, rounded: bool, analyses: tuple[str, ...], timeout_s: in
 
     Never raises for what HTA or the trace does: that is a failure in the reading.
     """
-    suffix = _suffix(trace)
+    suffix = suffix_of(trace)
     if suffix is None:
         return not_read("HTA reads JSON, plain or gzip, and nothing else", rounded=rounded)
     with tempfile.TemporaryDirectory(prefix="cb-trace-hta-") as name:
@@ -70,8 +70,8 @@ def read(trace: Path, *, rounded: bool, analyses: tuple[str, ...], timeout_s: in
         return not_read(problem, rounded=rounded) if problem else _collect(folder, rounded=rounded)
 
 
-def _suffix(trace: Path) -> str | None:
-    """The ending that HTA wants to see: it goes by the name, we by the content."""
+def suffix_of(trace: Path) -> str | None:
+    """The ending that HTA wants to see, by the content; None for what it cannot read."""
     with trace.open("rb") as stream:
         head = stream.read(64)
     if head.startswith(_GZIP):

@@ -26,6 +26,7 @@ STEP = "ProfilerStep"
 NUMBERS = ("index", "ts", "dur", "end", "stream", "correlation", "index_correlation")
 SYMBOLS, PLACES = ("cat", "name"), ("pid", "tid")
 OPTIONAL = ("iteration", "wait_on_stream", "wait_on_cuda_event_record_corr_id")
+NOTHING = "HTA sees no device activity in the trace"
 EVERYTHING = 1_000_000_000  # more kernel names than a trace holds: HTA must not fold any away
 
 
@@ -70,12 +71,14 @@ class Study:
     def _write_events(self) -> None:
         """Every row that HTA takes for device work."""
         device = self.frame[self.frame["stream"].ne(-1)]
+        if device.empty:
+            raise ValueError(NOTHING)
         names = self.symbols()
         starts, origin = split_us(device["ts"]), split_us(pd.Series([self.analysis.t.min_ts]))
         out = {
             "event_index": device["index"].astype("int64"),
-            "category": device["cat"].map(names),
-            "name": device["name"].map(names),
+            "category": device["cat"].map(names).astype("string"),
+            "name": device["name"].map(names).astype("string"),
             "correlation": device["correlation"].astype("int64"),
             "stream": device["stream"].astype("int64"),
             "start_ns": starts + int(origin[0]),
@@ -192,8 +195,8 @@ class Study:
                 "bound_by": bound_by(path, name),
                 "ns": split_us(path["weight"]),
                 "event_index": path["event_index"].where(path["event_index"] >= 0).astype("Int64"),
-                "category": path["cat"].map(names),
-                "name": name,
+                "category": path["cat"].map(names).astype("string"),
+                "name": name.astype("string"),
                 "stream": path["stream"].where(path["stream"] >= 0).astype("Int64"),
                 "start_ns": pd.Series(start).where(known).astype("Int64"),
             }
@@ -235,7 +238,7 @@ def tame(frame: pd.DataFrame) -> pd.DataFrame:
     kept = frame[[c for c in frame.columns if c in (*NUMBERS, *SYMBOLS, *OPTIONAL, *PLACES)]].copy()
     for column in NUMBERS:
         if column not in kept.columns:
-            raise ValueError(f"no {column} in the trace, so no device activity that HTA would see")
+            raise ValueError(f"no event has a {column}: {NOTHING}")
     for column in PLACES:
         kept[column] = pd.factorize(kept[column].astype(str))[0]
     for column in kept.columns:

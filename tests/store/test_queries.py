@@ -13,8 +13,8 @@ from cb_trace.store import Query, named_queries, named_query, open_profile
 from tests.store.profiles import BLOCK_0, FC_0, HEAD, base_rows, opened, replay, write_profile
 
 NAMES = [
-    "isolation_error", "kernels_of_module", "launch_bound", "module_tree", "overlap", "step_time",
-    "top_modules", "unattributed",
+    "hta_disagreements", "isolation_error", "kernels_of_module", "launch_bound", "module_tree",
+    "overlap", "step_time", "top_modules", "unattributed",
 ]  # fmt: skip
 
 
@@ -60,7 +60,7 @@ def test_a_header_tells_question_columns_units_and_an_example(
 def test_an_unknown_query_names_close_ones() -> None:
     with pytest.raises(CbTraceError, match=r"'top_module' \(did you mean top_modules"):
         named_query("top_module")
-    with pytest.raises(CbTraceError, match="there are: isolation_error"):
+    with pytest.raises(CbTraceError, match="there are: hta_disagreements"):
         named_query("../../etc/passwd")
 
 
