@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from cb_trace.analysis.shares import WHOLE, ancestors, inclusive, kernel_shares
+from cb_trace.analysis.shares import WHOLE, ancestors, inclusive, kernel_shares, with_step_phase
 from cb_trace.analysis.stats import IntArray
 from cb_trace.analysis.timeline import Levels, levels
 from cb_trace.columns import polars_schema
@@ -36,7 +36,7 @@ def module_context(
     kernel = kernel.with_columns(pl.col("device").fill_null(-1), pl.col("dur_ns").fill_null(0))
     inside = kernel if step.is_empty() else kernel.drop_nulls("step")
     calls = module_call if step.is_empty() else module_call.drop_nulls("step")
-    shares = _with_step_phase(kernel_shares(kernel_module))
+    shares = with_step_phase(kernel_shares(kernel_module))
     rows = inclusive(inside, shares, tree)
     if "step" in shares["phase"]:
         first = calls.filter(phase="forward").with_columns(phase=pl.lit("step"))
@@ -59,14 +59,6 @@ def module_context(
     )
     schema = polars_schema("module_context")
     return figures.select(pl.col(name).cast(kind) for name, kind in schema.items()).sort(_KEY)
-
-
-def _with_step_phase(shares: pl.DataFrame) -> pl.DataFrame:
-    """Add the rows of phase ``step`` where modules work in more than one phase."""
-    attributed = shares.drop_nulls(["module_id", "phase"])
-    if attributed["phase"].n_unique() < 2 or "step" in attributed["phase"]:
-        return shares
-    return pl.concat([shares, attributed.with_columns(phase=pl.lit("step"))])
 
 
 def _first_calls(calls: pl.DataFrame, tree: pl.DataFrame, steps: int) -> pl.DataFrame:

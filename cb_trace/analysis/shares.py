@@ -44,6 +44,14 @@ def kernel_shares(kernel_module: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def with_step_phase(rows: pl.DataFrame) -> pl.DataFrame:
+    """Add the rows of phase ``step``, all phases together, where modules work in more than one."""
+    attributed = rows.drop_nulls(["module_id", "phase"])
+    if attributed["phase"].n_unique() < 2 or "step" in attributed["phase"]:
+        return rows
+    return pl.concat([rows, attributed.with_columns(phase=pl.lit("step"))])
+
+
 def split_by_share(ns: str) -> pl.Expr:
     """The part of column ``ns`` that a row of :func:`kernel_shares` owns."""
     before = pl.col("upto") - pl.col("weight")

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 import polars as pl
 
 from cb_trace.analysis.containers import fill_containers
+from cb_trace.analysis.shares import with_step_phase
 from cb_trace.analysis.sides import hot_replays, owned_parts
 from cb_trace.analysis.stats import Interval
 from cb_trace.columns import polars_schema
@@ -91,6 +92,7 @@ def verdicts(
     ``partition``, ``term`` and ``replay`` come from :func:`step_partition`, :func:`terms` and
     :func:`replay_figures`.
     """
+    partition = with_step_phase(partition)
     owned_rows = list(owned_parts(partition, module).iter_rows(named=True))
     places = [(row["module_id"], row["phase"], row["deployment"]) for row in owned_rows]
     measured, skipped, split = _isolated(replay), _skipped(replay), _terms(term)

@@ -37,14 +37,19 @@ COMMENT ON COLUMN _ran.module_id IS 'Module';
 COMMENT ON COLUMN _ran.phase IS 'Phase';
 
 -- A module that ran without owning a part of the step costs 0; without a partition, NULL.
+-- Phase step holds all phases of a module together; its rows in _ran say where there is one.
 CREATE VIEW _cost AS
-WITH inclusive AS (
+WITH part AS (
+    SELECT deployment, module_id, phase, ns FROM partition
+    UNION ALL
+    SELECT deployment, module_id, 'step' AS phase, ns FROM partition WHERE phase <> 'step'
+), inclusive AS (
     SELECT
-        partition.deployment,
+        part.deployment,
         _descendant.ancestor_id AS module_id,
-        partition.phase,
-        sum(partition.ns) AS ns
-    FROM partition
+        part.phase,
+        sum(part.ns) AS ns
+    FROM part
     JOIN _descendant USING (module_id)
     GROUP BY ALL
 )

@@ -87,3 +87,20 @@ def test_one_row_a_module_of_the_partition_with_containers() -> None:
         ("r", LIST, f"its parts alone {alone}"),
         ("r", D, f"alone {alone}"),
     ]
+
+
+def test_training_has_a_sentence_for_all_phases_together() -> None:
+    partition = frame(
+        "partition", part(A, "busy", 7000), part(A, "busy", 2000) | {"phase": "backward"}
+    )
+    rows = verdicts(partition, frame("term"), frame("replay"), MODULE, run_id="r")
+    costs = {
+        phase: text
+        for module, phase, text in rows.select("module_id", "phase", "text").rows()
+        if module == A
+    }
+    assert {phase: text.split(" µs")[0] for phase, text in costs.items()} == {
+        "backward": "costs 2.0",
+        "forward": "costs 7.0",
+        "step": "costs 9.0",
+    }
