@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from cb_trace.attribution.calls import COLUMNS, Calls, calls_of
-from cb_trace.attribution.nesting import NOTHING, Ints, column, least_outwards, lookup, nearest
+from cb_trace.attribution.nesting import NOTHING, Ints, column, lookup, nearest
 
 SIGNATURE_PREFIX = "nn.Module: "
 
@@ -14,20 +14,15 @@ SIGNATURE_PREFIX = "nn.Module: "
 def slice_calls(python_module: pl.DataFrame, module: pl.DataFrame) -> Calls:
     """Calls from the slices whose instance is in the tree of :func:`foreign.foreign_modules`.
 
-    The stated parent is the truth. A frame without a return runs on past its parent's end in old
-    traces (traces.md row 23): it is clipped to the parents stated, then by nesting like the rest.
+    The stated parent is the truth for who called whom. A frame without a return runs on past its
+    parent's end in old traces (traces.md row 23): nesting clips it, here among module frames only.
     """
     slices = in_order(python_module)
     frame = slices.join(instances(module), on="name", how="left", maintain_order="left")
-    parent = stated_parents(slices)
-    known = frame["module_id"].is_not_null().to_numpy()
-    start = column(frame, "start_ns")
-    end = least_outwards(parent, start + column(frame, "dur_ns"))
-    length = pl.Series("dur_ns", np.maximum(end - start, 0))
+    parent, known = stated_parents(slices), frame["module_id"].is_not_null().to_numpy()
     kept = np.cumsum(known) - 1  # position among the calls kept
     above = lookup(nearest(parent, known), parent)
-    frame = frame.with_columns(length).filter(known).select(COLUMNS)
-    return calls_of("python", frame, lookup(kept, above)[known])
+    return calls_of("python", frame.filter(known).select(COLUMNS), lookup(kept, above)[known])
 
 
 def instances(module: pl.DataFrame) -> pl.DataFrame:

@@ -146,6 +146,18 @@ def test_row_46_a_module_called_inside_the_backward_is_recomputation() -> None:
     assert calls.select("phase", "call_index").rows() == [("forward", 0), ("recompute", 0)]
 
 
+def test_of_two_that_start_together_the_shorter_is_inside() -> None:
+    """Clocks of one microsecond make such ties (traces.md row 15)."""
+    marks = {"Sequence number": 5, "Fwd thread id": 1}
+    begin = [annotation("cb:a", 20, 10), forward_op("aten::mm", 21, 5)]
+    inside = events_of([*begin, annotation("cb:b", 40, 9), op("MmBackward0", 40, 5, **marks),
+                        *work("k", 42, 1)])  # fmt: skip
+    around = events_of([*begin, annotation("cb:b", 40, 5), op("MmBackward0", 40, 9, **marks),
+                        *work("k", 42, 1)])  # fmt: skip
+    assert outcomes(inside, tree(*TREE)) == {"k": ("a", "backward", "autograd")}
+    assert outcomes(around, tree(*TREE)) == {"k": ("b", "recompute", "range")}
+
+
 def test_autograd_run_by_a_forward_is_backward() -> None:
     """A model that takes gradients in its own forward (forces): on the CPU, on one thread."""
     events = events_of([

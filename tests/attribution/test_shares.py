@@ -30,6 +30,11 @@ def test_running_sums_are_rounded_not_parts() -> None:
     assert split["share"].to_list() == pytest.approx([1 / 3, 1 / 3, 1 / 3, 0.75, 0.25])
 
 
+def test_the_last_part_is_exact_where_a_double_is_not() -> None:
+    split = split_by_shares(rows((2**60 + 1, [1.0, 1.0])))
+    assert split["ns"].to_list() == [2**59, 2**59 + 1]
+
+
 def test_rows_of_one_kernel_need_not_stand_together() -> None:
     mixed = rows((9, [1.0, 2.0]), (4, [1.0, 1.0]))[[0, 2, 1, 3]]
     assert split_by_shares(mixed)["ns"].to_list() == [3, 2, 6, 2]
