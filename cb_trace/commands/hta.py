@@ -62,11 +62,15 @@ def second_opinion_on(
 
 
 def _report(opinion: SecondOpinion) -> None:
-    for row in opinion.failures.iter_rows(named=True):
-        way = "" if row["rounded"] else ", unrounded"
-        say(f"note: HTA, trace {row['trace_id']}{way}: {row['analysis']} failed: {row['reason']}")
+    again = set(opinion.checks.filter(~opinion.checks["rounded"])["trace_id"])
+    for trace_id, rounded, analysis, reason in opinion.failures.iter_rows():
+        way = "" if rounded else ", unrounded as well"
+        then = "; tried unrounded" if rounded and trace_id in again else ""
+        say(f"note: HTA, trace {trace_id}: {analysis} failed{way}: {reason}{then}")
     agreed = int(opinion.checks["agrees"].sum())
-    say(f"HTA agrees on {agreed} of {opinion.checks.height} figures, {opinion.traces} traces asked")
+    say(
+        f"traces asked: {opinion.traces}; HTA agrees on {agreed} of {opinion.checks.height} figures"
+    )
 
 
 def _show(profile: Path, output_format: str, *, everything: bool) -> None:
