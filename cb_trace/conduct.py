@@ -6,8 +6,8 @@ The stages are siblings that know only the frames of ``columns``; this file alon
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,8 +47,8 @@ class IngestReport:
     profile: Path
     run_ids: tuple[str, ...]
     traces: tuple[LoadReport, ...]
-    device_ns: int  # of the full pass
-    unattributed_ns: int
+    device_ns: int  # of the recorded steps
+    unattributed_ns: int  # of that
 
     def summary(self) -> str:
         """One line for a person."""
@@ -116,10 +116,10 @@ def ingest(
         raise CbTraceError(f"{source} is its own target", hint="name another file with -o")
     with store.create(target, force=force) as draft:
         run = _Ingest(draft.connection, target, load or LoadOptions(), overlap, progress)
-        if is_bundle(source):
-            run_ids = [_ingest_bundle(run, open_bundle(source))]
-        else:
-            run_ids = _ingest_foreign(run, source)
+        ours = is_bundle(source)
+        run_ids = (
+            [_ingest_bundle(run, open_bundle(source))] if ours else _ingest_foreign(run, source)
+        )
         device_ns, unattributed_ns = _device_time(run.connection)
     return IngestReport(
         profile=target,
@@ -175,7 +175,8 @@ def _load_member(run: _Ingest, bundle: Bundle, trace_id: int, record: TraceRecor
             cpu_kernels=bundle.manifest.run.device_type == "cpu",
             options=run.load,
         )
-    _keep(run, run_id, report)
+    # Replays have ranges of their own: that they have no steps is no news.
+    _keep(run, run_id, replace(report, notes=()) if record.role == "isolated" else report)
 
 
 def _link_replays(
@@ -247,9 +248,14 @@ def _trace_files(source: Path) -> list[Path]:
 def _foreign_run(run: _Ingest, report: LoadReport, run_id: str, name: str) -> None:
     """The run row of a foreign trace: what its header says, no more."""
     header = report.header
+    origin_ns, first_ns, step_ns = run.connection.execute(
+        "SELECT origin_ns, first_ns, (SELECT quantile_disc(window_ns, 0.5) FROM step WHERE "
+        "step.trace_id = trace.trace_id) FROM trace WHERE trace_id = ?",
+        [report.trace_id],
+    ).fetchall()[0]
     row = {
         "run_id": run_id,
-        "created_at": _recorded_at(run, report.trace_id),
+        "created_at": _moment(origin_ns + first_ns) if origin_ns and first_ns else None,
         "workload": name,
         "device_name": header.device_names[0] if header.device_names else None,
         "torch_version": header.torch_version,
@@ -257,19 +263,14 @@ def _foreign_run(run: _Ingest, report: LoadReport, run_id: str, name: str) -> No
         "driver_version": header.driver_version,
         "tool_version": VERSION,
         "schema_version": SCHEMA_VERSION,
+        "step_profiled_ns": step_ns,
     }
     run.append("run", table_frame("run", [row]))
 
 
-def _recorded_at(run: _Ingest, trace_id: int) -> datetime | None:
-    """When the trace starts, where the file gives the origin of its axis."""
-    origin_ns, first_ns = run.connection.execute(
-        "SELECT origin_ns, first_ns FROM trace WHERE trace_id = ?", [trace_id]
-    ).fetchall()[0]
-    if not origin_ns or first_ns is None:
-        return None
-    since = timedelta(microseconds=(origin_ns + first_ns) // 1000)
-    return (datetime(1970, 1, 1, tzinfo=UTC) + since).replace(tzinfo=None)
+def _moment(ns: int) -> datetime:
+    """Nanoseconds since 1970 as a naive time in UTC, as DuckDB's TIMESTAMP has it."""
+    return datetime(1970, 1, 1) + timedelta(microseconds=ns // 1000)
 
 
 def _separate_ranks(run: _Ingest, run_ids: list[str]) -> None:
@@ -387,7 +388,7 @@ def _compare(
 
 
 def _device_time(connection: DuckDBPyConnection) -> tuple[int, int]:
-    """Device time of the full pass, and the part that no module was given, ns."""
+    """Device time of the recorded steps, and the part that no module was given, ns."""
     total, unattributed = connection.execute("""
         SELECT coalesce(sum(part.ns), 0)::BIGINT,
             coalesce(sum(part.ns) FILTER (WHERE part.module_id IS NULL), 0)::BIGINT
@@ -395,5 +396,6 @@ def _device_time(connection: DuckDBPyConnection) -> tuple[int, int]:
         JOIN kernel USING (kernel_id)
         JOIN trace USING (trace_id)
         WHERE trace.role IN ('context', 'foreign')
+            AND part.reason IS DISTINCT FROM 'outside every step'
     """).fetchall()[0]
     return total, unattributed

@@ -124,8 +124,11 @@ def _fetch(connection: DuckDBPyConnection, text: str, params: dict[str, Value]) 
         relation = connection.sql(text, params=params or None)
         if relation is None:
             raise CbTraceError("the statement gives no rows", hint="a profile is read-only")
-        if "INTERVAL" in map(str, relation.types):  # polars cannot hold one and aborts
+        kinds = [str(kind) for kind in relation.types]
+        if "INTERVAL" in kinds:  # polars cannot hold one and aborts
             raise CbTraceError("a column is an INTERVAL", hint="cast it to VARCHAR, say")
-        return pl.DataFrame(relation)
+        frame = pl.DataFrame(relation)
+        sums = [n for n, t in zip(frame.columns, kinds, strict=True) if t == "HUGEINT"]
+        return frame.with_columns(pl.col(sums).cast(pl.Int128))  # else Decimal
     except duckdb.Error as error:
         raise CbTraceError(f"the query failed: {str(error).split('LINE 1')[0]}") from error
