@@ -27,7 +27,7 @@ from tests.capture.test_ranges import hook_count
 
 # As short as a recording gets; the method is the same.
 QUICK = RecordOptions(
-    warmup=1, steps=2, bare_samples=3, bare_seconds=0.0, replay_seconds=1.0, profiled_calls=1
+    warmup=1, steps=2, bare_samples=3, bare_seconds=0.0, replay_seconds=3.0, profiled_calls=1
 )
 PROVIDERS = "tests.capture.models"
 
@@ -186,7 +186,7 @@ def test_ctrl_c_during_replay_keeps_what_was_measured(
     monkeypatch.setattr("cb_trace.replay.isolated.time_block", Interrupt(time_block, at))
     workload = load(f"{PROVIDERS}:everything")
     before = state(workload.model)
-    record(workload, tmp_path, QUICK)
+    record(workload, tmp_path, replace(QUICK, replay_seconds=60.0))
     assert state(workload.model) == before
     manifest = open_bundle(tmp_path).manifest
     assert manifest.traces[0].role == "context"

@@ -100,7 +100,7 @@ def test_the_kernels_alone_are_those_in_context_casts_included(tmp_path: Path) -
     found = kernels_by_range(tmp_path / trace.file)
     record = next(r for r in work.records if r.path == "0")
     names = [[k["name"] for k in found[f"cb_replay:{record.replay_id}:{t}"]] for t in range(3)]
-    with torch.profiler.profile() as profiler:
+    with torch.profiler.profile(acc_events=True) as profiler:
         step()
         torch.cuda.synchronize()
     in_step = {event.name for event in profiler.events()}
@@ -129,6 +129,8 @@ def test_what_cannot_be_captured_says_why_and_leaves_a_working_device() -> None:
     assert captured.graph is None
     assert captured.reason is not None
     assert captured.reason.startswith("cannot be captured: ")
+    nothing = capture_graph(lambda: x, GPU)
+    assert nothing.reason == "cannot be captured: it gives the device nothing to do"
     assert torch.equal(x + 0, x)
     assert capture_graph(lambda: x + 1, GPU).reason is None
 

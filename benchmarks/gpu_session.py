@@ -1,0 +1,167 @@
+"""Everything that needs a GPU, in one go: the tests marked gpu, and the sample recordings.
+
+    python benchmarks/gpu_session.py OUT                 # both
+    python benchmarks/gpu_session.py OUT --only tests    # or record, or the name of one sample
+
+Bundles are written to OUT as zips; a table of what was recorded is printed at the end and written
+to OUT/table.md. Needs torch, pytest, hypothesis, click, rich; nothing is installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+import traceback
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from cb_trace.bundle import Manifest  # noqa: E402
+from cb_trace.capture.options import Dtype, RecordOptions  # noqa: E402
+from cb_trace.capture.output import bundle_at  # noqa: E402
+from cb_trace.capture.record import record  # noqa: E402
+from cb_trace.errors import CbTraceError  # noqa: E402
+from cb_trace.providers import Setting, load  # noqa: E402
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One recording of ``sample_traces/``."""
+
+    name: str
+    provider: str
+    preset: str
+    settings: dict[str, Setting] = field(default_factory=dict)
+    dtype: Dtype = "fp32"
+    steps: int = 3
+    profiled_calls: int = 2  # of every replay; more only makes the file larger
+
+    @property
+    def command(self) -> str:
+        """The command line that records the same."""
+        settings = "".join(f" --set {key}={value}" for key, value in self.settings.items())
+        return (
+            f"cb-trace profile {self.provider} --preset {self.preset}{settings}"
+            f" --dtype {self.dtype} -o {self.name}.zip"
+        )
+
+
+SAMPLES = (
+    Sample(
+        name="nanogpt_gpt2_b8_s1024_bf16",
+        provider="nanogpt",
+        preset="gpt2",
+        settings={"batch": 8, "seq": 1024},
+        dtype="bf16",
+    ),
+    Sample(
+        name="nanogpt_gpt2_b1_s64_bf16",
+        provider="nanogpt",
+        preset="gpt2",
+        settings={"batch": 1, "seq": 64},
+        dtype="bf16",
+    ),
+    Sample(name="deepfm_paper", provider="deepfm", preset="paper"),
+)
+HEADINGS = (
+    *("name", "device", "torch", "clock MHz", "bare eager µs", "bare graph µs", "samples"),
+    *("replays", "skipped", "seconds", "zip kB", "command"),
+)
+
+
+def main() -> int:
+    arguments = _parsed()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    only, device = arguments.only, arguments.device
+    failed = 0
+    if only in (None, "tests") and device.startswith("cuda"):
+        failed += run_tests()
+    rows = []
+    for sample in SAMPLES:
+        if only in (None, "record", sample.name):
+            try:
+                rows.append(record_sample(sample, arguments.out, device))
+            except (CbTraceError, RuntimeError):  # the others may still do
+                traceback.print_exc()
+                failed += 1
+    if rows:
+        table = as_table(rows)
+        (arguments.out / "table.md").write_text(table, encoding="utf-8")
+        print(table)
+    return 1 if failed else 0
+
+
+def run_tests() -> int:
+    """The tests marked gpu; 1 if one failed."""
+    command = [sys.executable, "-m", "pytest", "-m", "gpu", "-q", "-p", "no:cacheprovider", "tests"]
+    return int(subprocess.run([*command[:-1], "tests/gpu"], cwd=ROOT, check=False).returncode != 0)
+
+
+def record_sample(sample: Sample, out: Path, device: str) -> tuple[str, ...]:
+    """Record one sample and return its row of the table."""
+    begin = time.perf_counter()
+    target = out / f"{sample.name}.zip"
+    workload = load(
+        sample.provider, preset=sample.preset, settings=sample.settings, device=device, seed=0
+    )
+    options = RecordOptions(
+        device=device,
+        dtype=sample.dtype,
+        steps=sample.steps,
+        profiled_calls=sample.profiled_calls,
+    )
+    with bundle_at(target, force=True) as folder:
+        manifest = record(workload, folder, options, provider=sample.provider, progress=_progress)
+    return _row(sample, manifest, time.perf_counter() - begin, target)
+
+
+def _row(sample: Sample, manifest: Manifest, seconds: float, target: Path) -> tuple[str, ...]:
+    bare = {s.deployment: s.ns for s in manifest.step_samples if s.kind == "bare"}
+    micro = {key: f"{median(ns) / 1000:.1f}" for key, ns in bare.items()}
+    own = [r for r in manifest.replays if r.measured_id == r.replay_id]
+    for note in manifest.notes:
+        print(f"  note: {note.path or ''} {note.reason}: {note.detail} ×{note.count}")
+    for reason in sorted({str(r.skipped) for r in own if r.skipped}):
+        print(f"  skipped: {[r.path for r in own if r.skipped == reason][:5]} {reason}")
+    return (
+        sample.name,
+        manifest.run.device_name,
+        manifest.run.torch_version,
+        str(manifest.run.sm_clock_mhz),
+        micro["eager"],
+        micro.get("graph", "none"),
+        str(len(bare["eager"])),
+        str(sum(bool(r.samples_ns) for r in own)),
+        str(sum(bool(r.skipped) for r in own)),
+        f"{seconds:.1f}",
+        f"{target.stat().st_size / 1000:.0f}",
+        f"`{sample.command}`",
+    )
+
+
+def as_table(rows: list[tuple[str, ...]]) -> str:
+    """A Markdown table."""
+    lines = [HEADINGS, tuple("---" for _ in HEADINGS), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def _progress(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+
+def _parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Run the GPU tests and record the samples.")
+    names = ["tests", "record", *(sample.name for sample in SAMPLES)]
+    parser.add_argument("out", type=Path, help="folder for the bundles")
+    parser.add_argument("--only", choices=names, help="only the tests, the samples, or one sample")
+    parser.add_argument("--device", default="cuda")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
