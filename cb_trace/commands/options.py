@@ -132,6 +132,7 @@ def needs_recording_half() -> None:
         raise CbTraceError(
             "recording needs torch, which is not installed", hint="pip install torch"
         )
+    quieten_profiler()
 
 
 def quieten_profiler() -> None:

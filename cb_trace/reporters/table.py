@@ -111,8 +111,8 @@ def _print_head(comparison: Comparison, console: Console) -> None:
     facts += [f"{comparison.deployment} deployment", comparison.phase]
     if run.torch_version:
         facts.append(f"torch {run.torch_version}")
-    _say(console, run.workload or "trace", "bold")
-    _say(console, " · ".join(fact for fact in facts if fact))
+    _say(console, plain(run.workload or "trace", LONGEST_NAME), "bold")
+    _say(console, " · ".join(plain(fact, LONGEST_NAME) for fact in facts if fact))
 
 
 def _tree(comparison: Comparison, console: Console) -> Table:
@@ -253,6 +253,7 @@ def print_result(result: Result, console: Console) -> None:
     for row in result.rows:
         table.add_row(*(Text(_cell(value)) for value in row))
     print_table(table, console)
+    console.print()
     _say(console, _counted(len(result.rows), "row"), "dim")
 
 

@@ -1,0 +1,106 @@
+"""The frame of the command line: help, versions, errors in one line, quick starts."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cb_trace.cli import COMMANDS, group, run
+from cb_trace.version import VERSION
+from tests.commands.running import Cli, python
+
+
+@pytest.mark.parametrize("flag", ["-h", "--help"])
+def test_help_lists_every_command(cli: Cli, flag: str) -> None:
+    outcome = cli(flag)
+    assert outcome.status == 0
+    assert all(f"\n  {name} " in outcome.out for name in COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_with_an_example(cli: Cli, name: str) -> None:
+    outcome = cli(name, "-h")
+    assert outcome.status == 0
+    assert f"Example: cb-trace {name}" in outcome.out
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_summary_agrees_with_the_command(name: str) -> None:
+    command = group.get_command(None, name)  # type: ignore[arg-type]
+    assert command is not None
+    assert command.name == name
+
+
+def test_version_by_module_and_by_name(cli: Cli) -> None:
+    assert cli("--version").out == f"cb-trace {VERSION}\n"
+    assert python("-m", "cb_trace", "--version").out == f"cb-trace {VERSION}\n"
+
+
+@pytest.mark.parametrize("arguments", [["--help"], *([name, "--help"] for name in COMMANDS)])
+def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+    code = (
+        "import sys; from cb_trace.cli import run; run(sys.argv[1:]); "
+        "heavy = {'torch', 'polars', 'duckdb', 'numpy', 'pyarrow', 'rich'} & set(sys.modules); "
+        "sys.exit(f'imported {heavy}' if heavy else 0)"
+    )
+    outcome = python("-c", code, *arguments)
+    assert outcome.status == 0, outcome.err
+
+
+def test_compare_imports_neither_torch_nor_polars(small: Path) -> None:
+    code = (
+        "import sys; from cb_trace.cli import run; run(sys.argv[1:]); "
+        "heavy = {'torch', 'polars', 'numpy', 'pyarrow', 'pandas'} & set(sys.modules); "
+        "sys.exit(f'imported {heavy}' if heavy else 0)"
+    )
+    outcome = python("-c", code, "compare", str(small))
+    assert outcome.status == 0, outcome.err
+    assert "h" in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["compere"], "No such command 'compere'"),
+        (["compare"], "Missing argument 'PROFILE'"),
+        (["compare", "x", "--sort", "size"], "Invalid value for '--sort'"),
+        (["profile", "nanogpt", "--steps", "0"], "Invalid value for '--steps'"),
+    ],
+)
+def test_usage_errors(cli: Cli, arguments: list[str], message: str) -> None:
+    outcome = cli(*arguments)
+    assert (outcome.status, outcome.out) == (2, "")
+    lines = outcome.err.splitlines()
+    assert lines[0].startswith("cb-trace: ")
+    assert message in lines[0]
+    assert len(lines) == 2  # the problem, and where to look
+
+
+def test_hostile_text_in_a_message_is_escaped(cli: Cli) -> None:
+    outcome = cli("compare", "no\x1b[2Jsuch\n[bold]file")
+    assert outcome.status == 2
+    assert "\x1b" not in outcome.err
+    assert "[bold]file" in outcome.err
+
+
+def test_bugs_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("cb_trace.store.open_profile", broken)
+    with pytest.raises(ZeroDivisionError):
+        run(["compare", "x.duckdb"])
+
+
+def test_a_reader_that_leaves_early_is_no_error(small: Path) -> None:
+    command = f"{sys.executable} -m cb_trace query {small} 'FROM range(300000)' --format csv"
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {command} | head -n 1"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "range\n", "")

@@ -1,0 +1,89 @@
+"""``cb-trace ingest``: outputs, overwriting, bad input."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.commands.conftest import TRACE
+from tests.commands.running import Cli
+from tests.kineto import write_trace
+
+
+def test_profile_is_named_after_the_source(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_trace(tmp_path / "rank0.pt.trace.json.gz", TRACE)
+    outcome = cli("ingest", "rank0.pt.trace.json.gz")
+    assert (outcome.status, outcome.out) == (0, "")
+    assert "2 kernels" in outcome.err
+    assert "Wrote rank0.pt.trace.duckdb" in outcome.err
+    assert (tmp_path / "rank0.pt.trace.duckdb").is_file()
+
+
+def test_a_folder_of_ranks(cli: Cli, tmp_path: Path) -> None:
+    folder = tmp_path / "ranks"
+    folder.mkdir()
+    for rank in range(2):
+        info = {"rank": rank, "world_size": 2}
+        write_trace(folder / f"rank{rank}.json", TRACE, distributedInfo=info)
+    target = tmp_path / "ranks.duckdb"
+    assert cli("ingest", folder, "-o", target).status == 0
+    document = json.loads(cli("compare", target, "--rank", "1", "--format", "json").out)
+    assert document["run"]["rank"] == 1
+    assert cli("compare", target, "--rank", "2").status == 2
+
+
+def test_nothing_is_overwritten_unasked(cli: Cli, tmp_path: Path) -> None:
+    source, target = write_trace(tmp_path / "t.json", TRACE), tmp_path / "t.duckdb"
+    assert cli("ingest", source, "-o", target).status == 0
+    before = target.read_bytes()
+    outcome = cli("ingest", source, "-o", target)
+    assert outcome.status == 2
+    assert "exists" in outcome.err
+    assert "--force" in outcome.err
+    assert target.read_bytes() == before
+    assert cli("ingest", source, "-o", target, "--force").status == 0
+
+
+BAD = {
+    "text.json": b"not json at all",
+    "chakra.json": b'{"schema": "1.1.1-chakra.0.0.4", "nodes": []}',
+    "empty.json": b"",
+    "damaged.json.gz": b"\x1f\x8b\x08\x00" + b"\xff" * 40,
+    "cut.json.gz": gzip.compress(b'{"traceEvents": [')[:12],
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_leaves_nothing_behind(cli: Cli, tmp_path: Path, name: str) -> None:
+    source, target = tmp_path / name, tmp_path / "out" / "p.duckdb"
+    source.write_bytes(BAD[name])
+    target.parent.mkdir()
+    outcome = cli("ingest", source, "-o", target)
+    assert (outcome.status, outcome.out) == (2, "")
+    assert outcome.err.startswith("cb-trace: ")
+    assert len(outcome.err.splitlines()) <= 2
+    assert list(target.parent.iterdir()) == []
+
+
+def test_missing_source_and_missing_folder(cli: Cli, tmp_path: Path) -> None:
+    assert cli("ingest", tmp_path / "no.json").status == 2
+    source = write_trace(tmp_path / "t.json", TRACE)
+    outcome = cli("ingest", source, "-o", tmp_path / "no" / "p.duckdb")
+    assert outcome.status == 2
+    assert "no such folder" in outcome.err
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_folder_that_cannot_be_written(cli: Cli, tmp_path: Path) -> None:
+    source, folder = write_trace(tmp_path / "t.json", TRACE), tmp_path / "locked"
+    folder.mkdir(mode=0o500)
+    outcome = cli("ingest", source, "-o", folder / "p.duckdb")
+    assert outcome.status == 2
+    assert outcome.err.startswith("cb-trace: cannot write")

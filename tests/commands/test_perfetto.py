@@ -1,0 +1,147 @@
+"""``cb-trace perfetto`` on a trace of nine events, checked event by event."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from tests.commands.conftest import TRACE
+from tests.commands.running import Cli
+
+
+def annotated(cli: Cli, profile: Path, *more: str | Path) -> tuple[list[Any], list[Any], str]:
+    """Kineto's events and ours, in the file that was written, and what was printed."""
+    target = profile.with_name("annotated.json.gz")
+    outcome = cli("perfetto", profile, "-o", target, "--force", *more)
+    assert outcome.status == 0, outcome.err
+    document = json.loads(gzip.decompress(target.read_bytes()))
+    assert set(document) == {"schemaVersion", "deviceProperties", "traceEvents"}
+    events = document["traceEvents"]
+    return events[: len(TRACE)], events[len(TRACE) :], outcome.out
+
+
+def test_kinetos_events_are_all_there_and_equal(cli: Cli, traced: Path) -> None:
+    theirs, _, _ = annotated(cli, traced)
+    assert theirs == TRACE
+
+
+def test_a_process_of_our_own_sorted_first_with_a_row_per_depth(cli: Cli, traced: Path) -> None:
+    _, ours, _ = annotated(cli, traced)
+    (pid,) = {event["pid"] for event in ours if event["ph"] == "X"}
+    assert pid not in {event["pid"] for event in TRACE}
+    named = {
+        event["name"]: event["args"] for event in ours if event["ph"] == "M" and not event["tid"]
+    }
+    assert named == {
+        "process_name": {"name": "cb-trace"},
+        "process_sort_index": {"sort_index": -2},
+    }
+    rows = [event["args"]["name"] for event in ours if event["name"] == "thread_name"]
+    assert rows == ["forward, depth 0", "forward, depth 1"]
+
+
+def test_slices_have_the_times_and_figures_of_their_calls(cli: Cli, traced: Path) -> None:
+    _, ours, _ = annotated(cli, traced)
+    root, block = [event for event in ours if event["ph"] == "X"]
+    assert (root["ts"], root["dur"], root["args"]["path"]) == (1.0, 99.0, "")
+    assert (block["name"], block["ts"], block["dur"]) == ("block", 10.0, 50.0)
+    assert block["args"]["call"] == 0
+    assert block["args"]["cost_us"] > 0
+    assert "isolated_us" not in block["args"]  # not measured: absent, not 0
+
+
+def test_the_sql_of_a_slice_reproduces_it(cli: Cli, traced: Path) -> None:
+    _, ours, _ = annotated(cli, traced)
+    args = next(event for event in ours if event["name"] == "block")["args"]
+    document = json.loads(cli("query", traced, args["sql"], "--format", "json").out)
+    assert [row["path"] for row in document["rows"]] == ["block"]
+    assert document["rows"][0]["cost_us"] == args["cost_us"]
+
+
+def test_arrows_lead_from_each_call_to_its_kernels(cli: Cli, traced: Path) -> None:
+    _, ours, _ = annotated(cli, traced)
+    slices = {event["name"]: event for event in ours if event["ph"] == "X"}
+    starts = {event["id"]: event for event in ours if event["ph"] == "s"}
+    ends = [event for event in ours if event["ph"] == "f"]
+    assert {event["cat"] for event in [*starts.values(), *ends]} == {"cb_trace"}
+    assert [(event["ts"], event["pid"], event["tid"], event["bp"]) for event in ends] == [
+        (75.125, 0, 7, "e"),
+        (20.0, 0, 7, "e"),
+    ]
+    for event, name in zip(ends, ("(trace)", "block"), strict=True):
+        start = starts[event["id"]]
+        assert (start["tid"], start["ts"]) == (slices[name]["tid"], slices[name]["ts"])
+        assert start["ts"] <= event["ts"]
+    order = [event["ph"] for event in ours if event["ph"] in "Xsf"]
+    assert order == sorted(order, key="Xsf".index) or order[:2] == ["X", "X"]
+
+
+def test_links(cli: Cli, traced: Path) -> None:
+    _, ours, out = annotated(cli, traced)
+    root = next(event for event in ours if event["ph"] == "X")
+    (link,) = out.splitlines()
+    fields = parse_qs(urlsplit(link).fragment.removeprefix("!/?"))
+    assert (fields["ts"], fields["dur"]) == (["1000"], ["99000"])
+    assert (fields["pid"], fields["tid"]) == ([str(root["pid"])], [str(root["tid"])])
+    _, _, out = annotated(cli, traced, "-m", "block", "-m", "<root>")
+    assert [line.split("\t")[0] for line in out.splitlines()] == ["block", "(root)"]
+    assert "ts=10000&dur=50000" in out.splitlines()[0]
+    _, _, out = annotated(cli, traced, "--perfetto-ui", "http://localhost:10000")
+    assert out.startswith("http://localhost:10000/#!/?url=")
+
+
+def test_the_header_is_filtered(cli: Cli, traced: Path) -> None:
+    annotated(cli, traced)
+    text = gzip.decompress(traced.with_name("annotated.json.gz").read_bytes())
+    assert b"s3cret" not in text
+
+
+def test_plain_json_and_default_name(cli: Cli, traced: Path) -> None:
+    assert cli("perfetto", traced, "-o", traced.with_name("a.json")).status == 0
+    assert json.loads(traced.with_name("a.json").read_bytes())["traceEvents"][: len(TRACE)] == TRACE
+    assert cli("perfetto", traced).status == 0
+    assert traced.with_name("traced.annotated.json.gz").is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-m", "blok"], "no module 'blok'"),
+        (["--perfetto-ui", "javascript:alert(1)"], "wants an address"),
+        (["-o", "no/such/folder/x.json"], "no such folder"),
+    ],
+)
+def test_mistakes_write_nothing(cli: Cli, traced: Path, arguments: list[str], message: str) -> None:
+    before = sorted(traced.parent.iterdir())
+    outcome = cli("perfetto", traced, *arguments)
+    assert (outcome.status, outcome.out) == (2, "")
+    assert message in outcome.err
+    assert sorted(traced.parent.iterdir()) == before
+
+
+def test_nothing_is_overwritten_unasked(cli: Cli, traced: Path) -> None:
+    assert cli("perfetto", traced).status == 0
+    outcome = cli("perfetto", traced)
+    assert outcome.status == 2
+    assert "--force" in outcome.err
+
+
+def test_trace_that_is_gone_or_another(cli: Cli, traced: Path) -> None:
+    trace = traced.with_name("trace.json.gz")
+    content = trace.read_bytes()
+    trace.write_bytes(gzip.compress(b'{"traceEvents": []}'))
+    outcome = cli("perfetto", traced)
+    assert outcome.status == 2
+    assert "is not the trace this profile was made from" in outcome.err
+    trace.unlink()
+    outcome = cli("perfetto", traced)
+    assert outcome.status == 2
+    assert f"is gone: it was expected at {trace}" in outcome.err
+    assert not traced.with_name("traced.annotated.json.gz").exists()
+    trace.write_bytes(content)
+    assert cli("perfetto", traced).status == 0

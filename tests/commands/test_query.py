@@ -1,0 +1,95 @@
+"""``cb-trace query``: names, SQL, variables, read-only."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cb_trace.store import named_queries
+from tests.commands.running import Cli
+
+
+def test_without_a_query_the_names_are_listed(cli: Cli, small: Path) -> None:
+    document = json.loads(cli("query", small, "--format", "json").out)
+    names = [row["name"] for row in document["rows"]]
+    assert names == [query.name for query in named_queries()]
+    assert "top_modules" in names
+
+
+@pytest.mark.parametrize("query", [query.name for query in named_queries()])
+def test_every_named_query_runs(cli: Cli, small: Path, query: str) -> None:
+    outcome = cli("query", small, query)
+    assert (outcome.status, outcome.err) == (0, "")
+
+
+def test_sql(cli: Cli, small: Path) -> None:
+    sql = "SELECT path, cost_us, isolated_us FROM compare WHERE path IN ('h.0.attn', 'head')"
+    outcome = cli("query", small, sql, "--format", "csv")
+    assert outcome.out == "path,cost_us,isolated_us\nh.0.attn,300.0,600.0\nhead,100.0,\n"
+    document = json.loads(cli("query", small, sql, "--format", "json").out)
+    assert document["columns"] == ["path", "cost_us", "isolated_us"]
+    assert document["rows"][1] == {"path": "head", "cost_us": 100.0, "isolated_us": None}
+    table = cli("query", small, sql).out
+    assert table.splitlines()[3:] == [
+        "h.0.attn   300.000       600.000",
+        "head       100.000             –",
+        "",
+        "2 rows",
+    ]
+
+
+def test_variables(cli: Cli, small: Path) -> None:
+    document = json.loads(
+        cli("query", small, "top_modules", "--set", "n=2", "--format", "json").out
+    )
+    assert [row["path"] for row in document["rows"]] == ["h.0.mlp", "h.0.attn"]
+    sql = "SELECT getvariable('word') AS word, getvariable('n') + 1 AS n"
+    document = json.loads(
+        cli("query", small, sql, "--set", "word=it's", "--set", "n=4", "--format", "json").out
+    )
+    assert document["rows"] == [{"word": "it's", "n": 5}]
+
+
+def test_every_kind_of_value_has_a_json_form(cli: Cli, small: Path) -> None:
+    sql = (
+        "SELECT 1.5::DECIMAL(9, 2) AS a, 7::DECIMAL(9, 2) AS b, 'nan'::DOUBLE AS c, "
+        "DATE '2026-01-02' AS d, [1, NULL] AS e, {'k': 1} AS f, 170141183460469231731::HUGEINT AS g"
+    )
+    document = json.loads(cli("query", small, sql, "--format", "json").out)
+    assert document["rows"] == [
+        {
+            "a": 1.5, "b": 7, "c": None, "d": "2026-01-02", "e": [1, None], "f": {"k": 1},
+            "g": 170141183460469231731,
+        }
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["SELECT pth FROM compare"], 'SQL: Binder Error: Referenced column "pth" not found'),
+        (["SELCT 1"], "SQL: Parser Error: syntax error"),
+        (["DROP TABLE run"], "read-only"),
+        (["COPY run TO '{folder}/out.csv'"], "file system operations are disabled"),
+        (["SELECT * FROM read_text('/etc/passwd')"], "file system operations are disabled"),
+        (["top_module"], "no query named 'top_module'"),
+        (["top_modules", "--set", "limit=3"], "top_modules has no variable 'limit'"),
+        (["top_modules", "--set", "n"], "--set wants KEY=VALUE"),
+        (["top_modules", "--set", "n); DROP=1"], "--set wants KEY=VALUE"),
+    ],
+)
+def test_mistakes_are_one_line(
+    cli: Cli,
+    small: Path,
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+) -> None:
+    outcome = cli("query", small, *(text.replace("{folder}", str(tmp_path)) for text in arguments))
+    assert (outcome.status, outcome.out) == (2, "")
+    lines = outcome.err.splitlines()
+    assert message in lines[0]
+    assert len(lines) <= 2
+    assert list(tmp_path.iterdir()) == []
