@@ -98,8 +98,8 @@ def main() -> int:
 
 def run_tests() -> int:
     """The tests marked gpu; 1 if one failed."""
-    command = [sys.executable, "-m", "pytest", "-m", "gpu", "-q", "-p", "no:cacheprovider", "tests"]
-    return int(subprocess.run([*command[:-1], "tests/gpu"], cwd=ROOT, check=False).returncode != 0)
+    command = [sys.executable, "-m", "pytest", "-m", "gpu", "-p", "no:cacheprovider", "tests/gpu"]
+    return int(subprocess.run(command, cwd=ROOT, check=False).returncode != 0)
 
 
 def record_sample(sample: Sample, out: Path, device: str) -> tuple[str, ...]:
