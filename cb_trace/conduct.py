@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 Progress = Callable[[str], None]
-EVENT_TABLES = ("kernel", "launch", "op", "annotation", "python_module", "step")
 TRACE_NAMES = (".json", ".json.gz", ".json.zst", ".json.zip", ".pftrace")
 
 
@@ -206,8 +205,8 @@ def _ingest_foreign(run: _Ingest, source: Path) -> list[str]:
     for trace_id, file in enumerate(_trace_files(source)):
         run.progress(f"reading {file.name}")
         sha256 = file_sha256(file)
-        copies = sum(other.startswith(sha256[:12]) for other in run_ids)
-        run_id = sha256[:12] + (f"-{copies + 1}" if copies else "")
+        run_id = sha256[:12]
+        run_id += f"-{trace_id}" if run_id in run_ids else ""  # a copy of another rank's file
         report = load_trace(
             run.connection,
             file,
@@ -312,8 +311,8 @@ def _table(run: _Ingest, table: str, traces: list[int]) -> pl.DataFrame:
 
 
 def _events(run: _Ingest, trace_id: int) -> attribution.TraceEvents:
-    frames = {table: _table(run, table, [trace_id]) for table in EVENT_TABLES}
-    return attribution.TraceEvents(**frames)
+    tables = attribution.TraceEvents.__dataclass_fields__
+    return attribution.TraceEvents(**{table: _table(run, table, [trace_id]) for table in tables})
 
 
 def _attribute(
