@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -35,7 +36,11 @@ def capture_graph(
     if device.type != "cuda":
         return GraphCapture(reason="no CUDA device")
     try:
-        return GraphCapture(graph=_capture(run, device, warmup, fresh_casts))
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message=".*CUDA Graph is empty")
+            return GraphCapture(graph=_capture(run, device, warmup, fresh_casts))
+    except UserWarning:
+        return GraphCapture(reason="cannot be captured: it gives the device nothing to do")
     except Exception as error:
         _recover(device)
         return GraphCapture(reason=f"cannot be captured: {one_line(error)}")

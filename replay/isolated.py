@@ -32,8 +32,9 @@ class Sampling:
     """How long to sample: see :func:`cb_trace.replay.timing.time_block`."""
 
     min_samples: int
+    min_seconds: float
     noise_ratio: float
-    seconds: float
+    seconds: float  # the share of the time budget
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +124,7 @@ class IsolatedCall:
             self._device,
             calls=calls,
             min_samples=sampling.min_samples,
+            min_seconds=min(sampling.min_seconds, sampling.seconds / 2),
             max_seconds=_limit(sampling, single * calls),
             noise_ratio=sampling.noise_ratio,
             before=self.prepare if self.restores else None,
@@ -138,6 +140,7 @@ class IsolatedCall:
             self.run,
             self._device,
             min_samples=sampling.min_samples,
+            min_seconds=min(sampling.min_seconds, sampling.seconds / 2),
             max_seconds=_limit(sampling, time.perf_counter() - begin),
             noise_ratio=sampling.noise_ratio,
             before=self.flush,

@@ -27,16 +27,21 @@ def kernel_session(device: torch.device, target: Path, traces: list[TraceRecord]
     activities = [ProfilerActivity.CPU]
     if device.type == "cuda":
         activities.append(ProfilerActivity.CUDA)
-    profiler = profile(activities=activities)
-    try:
-        with profiler:
-            _first_kernel(device)
+    # acc_events: torch 2.11 warns without it, though a session of one cycle loses nothing.
+    profiler = profile(activities=activities, acc_events=True)
+    interrupted: KeyboardInterrupt | None = None
+    with profiler:
+        _first_kernel(device)
+        try:
             yield
-            synchronize(device)
-    finally:
-        _export(profiler, target)
-        digest = file_sha256(target)
-        traces.append(TraceRecord(file=target.name, role="isolated", sha256=digest))
+        except KeyboardInterrupt as stop:
+            interrupted = stop
+        synchronize(device)
+    _export(profiler, target)
+    digest = file_sha256(target)
+    traces.append(TraceRecord(file=target.name, role="isolated", sha256=digest))
+    if interrupted is not None:
+        raise interrupted
 
 
 def profile_call(

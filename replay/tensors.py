@@ -302,15 +302,10 @@ def _build_composite(
     working: Sequence[torch.Tensor],
     parts: Sequence[torch.Tensor],
 ) -> torch.Tensor:
-    if spec.kind == "sparse":
-        return torch.sparse_coo_tensor(
-            parts[0], parts[1], spec.size, is_coalesced=spec.extra, check_invariants=False
-        )
-    if spec.kind == "compressed":
-        outer, inner, values = parts
-        return torch.sparse_compressed_tensor(
-            outer, inner, values, spec.size, layout=spec.extra, check_invariants=False
-        )
+    if spec.kind in {"sparse", "compressed"}:
+        checks: Any = torch.sparse.check_sparse_tensor_invariants
+        with checks(False):  # torch 2.11 warns where nobody decides
+            return _build_sparse(spec, parts)
     if spec.kind == "nested":
         made: torch.Tensor = torch._nested_view_from_buffer(parts[0], *spec.extra)
         return made
@@ -319,6 +314,13 @@ def _build_composite(
     attributes = dict(zip(names, parts, strict=True))
     wrapped: torch.Tensor = cls.__tensor_unflatten__(attributes, context, spec.size, spec.stride)
     return wrapped.detach() if wrapped.requires_grad else wrapped
+
+
+def _build_sparse(spec: TensorSpec, parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    if spec.kind == "sparse":
+        return torch.sparse_coo_tensor(parts[0], parts[1], spec.size, is_coalesced=spec.extra)
+    outer, inner, values = parts
+    return torch.sparse_compressed_tensor(outer, inner, values, spec.size, layout=spec.extra)
 
 
 _BUILDERS = {

@@ -43,9 +43,9 @@ def time_block(
     """Bare wall nanoseconds of one run, one entry a sample.
 
     A sample is the window of ``calls`` runs back to back, less the empty window, over ``calls``.
-    Sampling ends when there are ``min_samples`` and ``min_seconds`` have passed, or with
-    ``noise_ratio`` as soon as :func:`noise` of at least ``min_samples`` is no more than that; at
-    ``max_seconds`` in any case, with three samples at the least.
+    Sampling ends when there are ``min_samples``, ``min_seconds`` have passed and, where
+    ``noise_ratio`` is given, :func:`noise` is no more than that; at ``max_seconds`` in any case,
+    with three samples at the least.
 
     ``before`` runs ahead of every window. The device is then synchronised, so that the window
     opens on an empty queue; with ``queued`` it is not, and the window opens when the device is
@@ -60,11 +60,9 @@ def time_block(
         elapsed = time.perf_counter() - begin
         if len(samples) >= 3 and elapsed >= max_seconds:
             return samples
-        if len(samples) < min_samples:
+        if len(samples) < min_samples or elapsed < min_seconds:
             continue
-        if noise_ratio is not None and noise(samples) <= noise_ratio:
-            return samples
-        if noise_ratio is None and elapsed >= min_seconds:
+        if noise_ratio is None or noise(samples) <= noise_ratio:
             return samples
 
 

@@ -37,6 +37,7 @@ class ReplayOptions:
     max_capture_bytes: int | None = None  # None: half of the free memory
     profiled_calls: int = 3
     min_samples: int = 10
+    min_seconds: float = 0.3  # a shorter stretch can lie in a quiet or a slow moment of the host
     noise_ratio: float = 0.005
 
 
@@ -120,6 +121,7 @@ class Replayer:
                 with kernel_session(self.device, target, traces):
                     for call in group:
                         self._profile_call(call)
+                        call.release()
         except KeyboardInterrupt:
             self._interrupt()
         return traces
@@ -149,7 +151,9 @@ class Replayer:
         self, call: Call, ready: IsolatedCall, condition: Condition, clock: _Clock
     ) -> None:
         options = self.options
-        sampling = Sampling(options.min_samples, options.noise_ratio, clock.share())
+        sampling = Sampling(
+            options.min_samples, options.min_seconds, options.noise_ratio, clock.share()
+        )
         self._measured[call, condition] = ready.measure(condition, sampling)
         if condition == "hot" and ready.restores:
             detail = "every sample is one call, as inputs or state are put back between calls"

@@ -22,8 +22,8 @@ FLUSH = CacheFlush(CPU)
 
 def replayer(model: nn.Module, step: Callable[[], object] | None, **options: Any) -> Replayer:
     """A replayer that measures fast: timing is not what these tests are about."""
-    fast = {"min_samples": 3, "noise_ratio": 9.0, "conditions": ("hot",), "profiled_calls": 2}
-    given = ReplayOptions(**{**fast, **options})
+    fast = {"min_samples": 3, "min_seconds": 0.0, "noise_ratio": 9.0, "profiled_calls": 2}
+    given = ReplayOptions(**{"conditions": ("hot",), **fast, **options})
     return Replayer(model, step, module_tree(model).records, CPU, given, lambda _: None)
 
 

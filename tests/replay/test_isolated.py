@@ -217,7 +217,7 @@ def test_autocast_casts_the_weights_alone_where_it_did_in_context() -> None:
     root, layer = _autocast_calls(twice=False)
     assert (root.casts, layer.casts) == (True, True)
     assert alone(layer).dtype == torch.bfloat16
-    with isolated(layer, CPU, FLUSH) as ready, torch.profiler.profile() as profiler:
+    with isolated(layer, CPU, FLUSH) as ready, torch.profiler.profile(acc_events=True) as profiler:
         ready.run()
         ready.run()
     counts = {event.key: event.count for event in profiler.key_averages()}

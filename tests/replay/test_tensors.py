@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cb_trace.replay.inputs import freeze, plan_inputs
@@ -38,6 +38,7 @@ def views(draw: st.DrawFn) -> torch.Tensor:
     return base.as_strided(size, stride, offset)
 
 
+@settings(deadline=None, max_examples=60)
 @given(views(), st.booleans())
 def test_a_copy_has_the_layout_and_values_of_the_original(view: torch.Tensor, own: bool) -> None:
     (copied,) = copies(view, own=own)
@@ -47,6 +48,7 @@ def test_a_copy_has_the_layout_and_values_of_the_original(view: torch.Tensor, ow
         assert copied.data_ptr() != view.data_ptr()
 
 
+@settings(deadline=None, max_examples=60)
 @given(views(), views())
 def test_writing_to_a_copy_leaves_the_original_and_the_pristine(
     first: torch.Tensor, second: torch.Tensor

@@ -54,14 +54,16 @@ def test_max_seconds_ends_it_with_three_samples_at_the_least() -> None:
 
 def test_low_noise_ends_it_at_min_samples() -> None:
     log: list[str] = []
-    samples = time_block(Counted("run", log), CPU, min_samples=5, noise_ratio=math.inf)
+    samples = time_block(
+        Counted("run", log), CPU, min_samples=5, min_seconds=0, noise_ratio=math.inf
+    )
     assert len(samples) == 5
 
 
 def test_high_noise_goes_on_to_max_seconds() -> None:
     log: list[str] = []
     samples = time_block(
-        Counted("run", log), CPU, min_samples=3, noise_ratio=-1.0, max_seconds=0.02
+        Counted("run", log), CPU, min_samples=3, min_seconds=0, noise_ratio=-1.0, max_seconds=0.02
     )
     assert len(samples) > 3
 
