@@ -89,13 +89,21 @@ def busy_ns(kernels: pl.DataFrame) -> int:
     return int(line.select(added.clip(lower_bound=0).sum()).item())
 
 
-def why(kernels: pl.DataFrame, events: pl.DataFrame, last_step_end_ns: int | None) -> str:
+def why(
+    kernels: pl.DataFrame,
+    events: pl.DataFrame,
+    last_step_end_ns: int | None,
+    *,
+    part_of_trace: bool = False,
+) -> str:
     """What separates HTA's set of device activities from ours, counted; empty where nothing does.
 
     :param kernels: with launch_start_ns.
     :param events: with kernel_id.
+    :param part_of_trace: the profile holds a window or some steps of the trace.
     """
-    found = [*_extra(events), *_absent(kernels, events, last_step_end_ns)]
+    found = ["only a part of the trace was loaded; HTA saw all of it"] if part_of_trace else []
+    found += [*_extra(events), *_absent(kernels, events, last_step_end_ns)]
     flawed = int(kernels["flaw"].is_not_null().sum())
     if flawed:
         found.append(f"kernels of ours with a flaw in the file (column flaw): {flawed}")
@@ -110,7 +118,7 @@ def _extra(events: pl.DataFrame) -> Iterator[str]:
         pl.len(), pl.col("dur_ns").sum()
     ).sort("category").iter_rows():  # fmt: skip
         yield (
-            f"HTA takes {category} events with a stream argument for device work: {rows}, "
+            f"HTA counts {category} events with a stream that are no sound kernel of ours: {rows}, "
             f"{ns / 1000:.0f} µs"
         )
     if again := events.height - first.height:

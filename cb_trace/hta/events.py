@@ -29,6 +29,11 @@ _SHARES = """
 _OPS = "SELECT op_id, name, thread, start_ns FROM op WHERE trace_id = ?"
 _LAUNCHES = "SELECT launch_id, name, thread, start_ns FROM launch WHERE trace_id = ?"
 _CALLS = "SELECT module_id, thread, start_ns, dur_ns FROM module_call WHERE trace_id = ?"
+# What trace/ counts as dropped when it loads a window or some steps.
+_PARTS = """
+    SELECT events FROM "drop"
+    WHERE trace_id = ? AND reason = 'outside window' AND events > 0
+"""
 _STEPS = "SELECT step, name, start_ns + dur_ns AS end_ns FROM step WHERE trace_id = ?"
 
 
@@ -42,6 +47,7 @@ class TraceRows:
     launches: pl.DataFrame
     calls: pl.DataFrame
     steps: pl.DataFrame
+    left_out: pl.DataFrame  # a row where only a part of the trace was loaded
 
     @property
     def last_step_end_ns(self) -> int | None:
@@ -57,7 +63,7 @@ class TraceRows:
 
 def trace_rows(connection: DuckDBPyConnection, trace_id: int) -> TraceRows:
     """Read them from an open profile."""
-    statements = (_KERNELS, _SHARES, _OPS, _LAUNCHES, _CALLS, _STEPS)
+    statements = (_KERNELS, _SHARES, _OPS, _LAUNCHES, _CALLS, _STEPS, _PARTS)
     return TraceRows(*(_frame(connection, sql, trace_id) for sql in statements))
 
 

@@ -182,13 +182,14 @@ def _checks(
     if "temporal" in reading.tables:
         temporal = reading.tables["temporal"]
         found += check.idle_checks(ours.kernels, temporal, edge_ns, events.height)
-    reason = check.why(ours.kernels, events, ours.last_step_end_ns) or "unexplained"
+    part = not ours.left_out.is_empty()
+    reason = check.why(ours.kernels, events, ours.last_step_end_ns, part_of_trace=part)
     return [
         {
             **asdict(one),
             "rounded": reading.rounded,
             "agrees": one.agrees,
-            "reason": None if one.agrees else reason,
+            "reason": None if one.agrees else reason or "unexplained",
         }
         for one in found
     ]

@@ -99,7 +99,7 @@ def test_why_counts_each_cause() -> None:
     )
     theirs = events((1, 0, "kernel", 10), (1, 0, "kernel", 10), (2, None, "cpu_op", 7_000))
     assert check.why(ours, theirs, 100).split("; ") == [
-        "HTA takes cpu_op events with a stream argument for device work: 1, 7 µs",
+        "HTA counts cpu_op events with a stream that are no sound kernel of ours: 1, 7 µs",
         "HTA counts rows again whose correlation id several host events share: 1",
         "HTA drops kernels without a launch in the file where there are two steps or more: 1",
         "HTA drops kernels launched after the last step: 1",
@@ -107,3 +107,9 @@ def test_why_counts_each_cause() -> None:
         "kernels of ours with a flaw in the file (column flaw): 1",
     ]
     assert check.why(kernels((0, 10)), events((0, 0, "kernel", 10)), None) == ""
+
+
+def test_why_says_when_only_a_part_was_loaded() -> None:
+    found = check.why(kernels(), events((0, None, "kernel", 10_000)), None, part_of_trace=True)
+    assert found.split("; ", 1)[0] == "only a part of the trace was loaded"
+    assert found.endswith("no sound kernel of ours: 1, 10 µs")
