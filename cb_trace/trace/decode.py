@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 TRUNCATED = "truncated tail"
 LONG_NS = 30 * 60 * 10**9  # longer durations are looked at twice, see flaws.py
 
+_KINDS = ("track", "op", "launch", "device", "frame", "annotation", "meta")
 _GROUP = 8  # blocks of one statement: DuckDB reads one file a thread
 _EXACT_FROM_NS = 2**43 * 1000  # doubles hold microseconds with three decimals below this
 _AFTER_LIMIT = 64 << 20
@@ -56,6 +57,7 @@ class Decoder:
     counts: Counter[str] = field(default_factory=Counter)
     _rows: int = 0
     _exact: bool = False
+    _old_names: bool = False
     _carry: bytes = b""
     _after: bytes | None = None
 
@@ -74,6 +76,8 @@ class Decoder:
 
     def _files(self, blocks: Iterator[bytes]) -> Iterator[Path]:
         for number, block in enumerate(blocks):
+            if not number:
+                self._old_names = b'"external id"' in block  # 2021; see source_exact.sql
             path = self.folder / f"block{number}.json"
             with path.open("wb") as stream:
                 stream.writelines((b"[", block, b"]"))
@@ -142,9 +146,11 @@ class Decoder:
         """Decode files into their tables; False where DuckDB refuses one, with nothing kept."""
         import duckdb
 
-        sources = ["source_exact"] if self._exact else ["source_fast"]
-        if len(group) == 1 and not self._exact:
-            sources.append("source_exact")
+        sources = ["source_fast", "source_exact"]
+        if self._exact or self._old_names:
+            sources = ["source_exact"]
+        elif len(group) > 1:  # one odd block must not slow down the others
+            sources = ["source_fast"]
         for source in sources:
             try:
                 self._decode(group, source)
@@ -175,17 +181,23 @@ class Decoder:
         return False
 
     def _absorb(self) -> bool:
-        sql.run(
-            self.connection,
-            sql.text("absorb"),
-            trace_id=self.trace_id,
-            rows_before=self._rows,
-            long_ns=LONG_NS,
-            first_thread=self.first.thread,
-            first_op=self.first.op,
-            first_annotation=self.first.annotation,
-            first_launch=self.first.launch,
-            first_kernel=self.first.kernel,
-        )
+        """Sort the part's rows into their tables; identifiers follow the file, with gaps."""
+        script = sql.text("total")
+        kinds = {kind for (kind,) in sql.rows(self.connection, script, long_ns=LONG_NS)}
+        if kinds - {"meta"}:
+            kinds.add("track")
+        for kind in _KINDS:
+            if kind in kinds:
+                sql.run(
+                    self.connection,
+                    sql.text(f"absorb_{kind}"),
+                    trace_id=self.trace_id,
+                    rows_before=self._rows,
+                    first_thread=self.first.thread,
+                    first_op=self.first.op,
+                    first_annotation=self.first.annotation,
+                    first_launch=self.first.launch,
+                    first_kernel=self.first.kernel,
+                )
         self._rows += sql.value(self.connection, "SELECT count(*) FROM raw_part")
         return True

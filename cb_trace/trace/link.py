@@ -28,16 +28,15 @@ def mark_steps(connection: duckdb.DuckDBPyConnection, trace_id: int, pattern: st
     """
     import duckdb
 
-    for candidate in STEP_PATTERNS if pattern is None else (pattern,):
-        try:
-            sql.run(connection, sql.text("step"), trace_id=trace_id, pattern=candidate)
-        except duckdb.InvalidInputException as error:
-            raise CbTraceError(
-                f"the step pattern {candidate!r} is no regular expression: {error}"[:300],
-                hint="RE2 syntax, as in '^step\\['",
-            ) from error
-        if sql.value(connection, "SELECT count(*) FROM raw_step"):
-            return
+    patterns = STEP_PATTERNS if pattern is None else (pattern,) * 3
+    given = {f"pattern_{at}": candidate for at, candidate in enumerate(patterns)}
+    try:
+        sql.run(connection, sql.text("step"), trace_id=trace_id, **given)
+    except duckdb.InvalidInputException as error:
+        raise CbTraceError(
+            f"the step pattern {pattern!r} is no regular expression: {error}"[:300],
+            hint="RE2 syntax, as in '^step\\['",
+        ) from error
 
 
 def link_launches(connection: duckdb.DuckDBPyConnection, trace_id: int) -> None:
@@ -69,6 +68,8 @@ def link_kernels(connection: duckdb.DuckDBPyConnection) -> list[Drop]:
         sql.run(connection, sql.text("link_shared"))
         if refused := sql.value(connection, "SELECT count(*) FROM raw_link WHERE refused"):
             drops.append(Drop(REFUSED, refused))
+    if sql.value(connection, sql.text("foreign_launches")):
+        sql.run(connection, sql.text("foreign"))
     return drops
 
 

@@ -85,7 +85,6 @@ def _link(job: Job, first: FirstIds, span: Span) -> list[Drop]:
     mark_steps(connection, trace_id, job.options.step_pattern)
     link_launches(connection, trace_id)
     drops = link_kernels(connection)
-    sql.run(connection, sql.text("foreign"))
     drops += link_modules(connection, trace_id, first.python)
     drops += select_part(connection, trace_id, span.first_ns, job.options)
     sql.run(connection, sql.text("kernel"), trace_id=trace_id, skew_ns=_SKEW_NS)

@@ -88,10 +88,10 @@ class Axis:
         """Keys of moments, and which of them lie on a thread and a time that are known."""
         at = np.minimum(np.searchsorted(self.threads, thread), len(self.threads) - 1)
         if self.ranks is None:
-            shifted = np.clip(time, self.first, self.first + self.stride - 1) - self.first
+            shifted = np.clip(time, self.first - 1, self.first + self.stride - 1) - self.first
         else:
             shifted = np.searchsorted(self.ranks, time, side="right") - 1
-        known = (self.threads[at] == thread) & (shifted >= 0) & (time >= self.first)
+        known = (self.threads[at] == thread) & (shifted >= 0)
         return at * self.stride + shifted, known
 
     def times(self, key: Ints, position: Ints, nest: Nest) -> Ints:

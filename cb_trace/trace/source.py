@@ -64,7 +64,9 @@ class Source:
                 yield from self._unwrap(lambda: archive.open(member), head)
         except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
             # RuntimeError: zipfile says so of a member that is encrypted or oddly compressed
-            raise CbTraceError(f"{self.path} is a damaged zip: {error}") from error
+            raise CbTraceError(
+                f"{self.path} is a damaged zip: {error}", hint="copy it again"
+            ) from error
 
     def _unzstd(self, opener: Opener) -> Iterator[bytes]:
         import zstandard

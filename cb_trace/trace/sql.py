@@ -42,6 +42,13 @@ def run(connection: duckdb.DuckDBPyConnection, script: str, **parameters: Any) -
     return changed
 
 
+def rows(
+    connection: duckdb.DuckDBPyConnection, query: str, **parameters: Any
+) -> list[tuple[Any, ...]]:
+    """The rows that a query gives."""
+    return connection.execute(query, parameters or None).fetchall()
+
+
 def row(connection: duckdb.DuckDBPyConnection, query: str, **parameters: Any) -> tuple[Any, ...]:
     """The one row that a query gives."""
     found = connection.execute(query, parameters or None).fetchone()

@@ -12,7 +12,7 @@ SELECT
       THEN CAST(floor(ts) AS BIGINT) * 1000 + CAST(round((ts - floor(ts)) * 1000) AS BIGINT)
   END AS start_ns,
   CASE
-    WHEN NOT isfinite(dur) THEN NULL
+    WHEN dur IS NULL OR NOT isfinite(dur) THEN NULL
     WHEN abs(dur) < 4e15
       THEN CAST(floor(dur) AS BIGINT) * 1000 + CAST(round((dur - floor(dur)) * 1000) AS BIGINT)
     WHEN dur < 0 THEN -4000000000000000000

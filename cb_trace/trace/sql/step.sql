@@ -1,14 +1,28 @@
--- Step ranges: user annotations, and operators in files of 2021, whose name matches. Of nested or
--- overlapping ranges of one process the outermost counts (1 µs of overlap is rounding).
+-- Step ranges: user annotations, and operators in files of 2021, whose name matches the first of
+-- the patterns that matches any. Of nested or overlapping ranges of one process the outermost
+-- counts (1 µs of overlap is rounding).
 CREATE OR REPLACE TEMP TABLE raw_step AS
-WITH range AS (
+WITH named AS (
   SELECT name, thread, start_ns, dur_ns
   FROM annotation
-  WHERE trace_id = $trace_id AND layer = 'user' AND regexp_matches(name, $pattern)
+  WHERE trace_id = $trace_id AND layer = 'user'
   UNION ALL
   SELECT name, thread, start_ns, dur_ns
   FROM op
-  WHERE trace_id = $trace_id AND prefix(name, 'ProfilerStep#') AND regexp_matches(name, $pattern)
+  WHERE trace_id = $trace_id AND prefix(name, 'ProfilerStep#')
+),
+ranked AS (
+  SELECT
+    *,
+    CASE
+      WHEN regexp_matches(name, $pattern_0) THEN 0
+      WHEN regexp_matches(name, $pattern_1) THEN 1
+      WHEN regexp_matches(name, $pattern_2) THEN 2
+    END AS rank
+  FROM named
+),
+range AS (
+  SELECT * EXCLUDE (rank) FROM ranked WHERE rank = (SELECT min(rank) FROM ranked)
 ),
 outer_range AS (
   SELECT range.*, pid
