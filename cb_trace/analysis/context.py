@@ -116,9 +116,11 @@ def _sweep(rows: pl.DataFrame, device: Levels, groups: int) -> IntArray:
     alone = device.between(running[busy], first, last)
     whole = weighed[busy] >= WHOLE
     part = np.where(whole, 0, weighed[busy])
+    values = np.stack((length * whole, length * part, alone * whole, alone * part))
     sums = np.zeros((4, groups), np.int64)
-    for row, values in enumerate((length * whole, length * part, alone * whole, alone * part)):
-        np.add.at(sums[row], group, values)
+    begin = np.flatnonzero(np.diff(group, prepend=-1))
+    if begin.size:
+        sums[:, group[begin]] = np.add.reduceat(values, begin, axis=1)
     return sums
 
 

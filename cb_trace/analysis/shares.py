@@ -24,24 +24,34 @@ def ancestors(module: pl.DataFrame) -> pl.DataFrame:
 
 
 def kernel_shares(kernel_module: pl.DataFrame) -> pl.DataFrame:
-    """``kernel_id, module_id, phase, ns, weight, upto``: one row a kernel, module and phase.
+    """``kernel_id, module_id, phase, ns, weight, upto, fused``: a row a kernel, module and phase.
 
     The ``weight`` of one kernel's rows sum to :data:`WHOLE`; ``upto`` is their running sum, this
     row included, so that a time t splits exactly into t·upto − t·(upto − weight), each rounded.
+    ``fused``: the kernel has several rows.
     """
-    merged = kernel_module.group_by("kernel_id", "module_id", "phase", maintain_order=True).agg(
-        pl.col("ns").sum(), pl.col("share").sum()
+    names = ["kernel_id", "module_id", "phase", "ns"]
+    several = pl.col("kernel_id").is_duplicated()
+    single = kernel_module.filter(~several).select(
+        *names,
+        weight=pl.lit(WHOLE, pl.Int64),
+        upto=pl.lit(WHOLE, pl.Int64),
+        fused=pl.lit(value=False),
     )
     last = pl.col("kernel_id").is_last_distinct()
     running = (pl.col("share").cum_sum().over("kernel_id") * WHOLE).round().cast(pl.Int64)
-    return (
-        merged.sort("kernel_id", maintain_order=True)
+    fused = (
+        kernel_module.filter(several)
+        .group_by(names[:3], maintain_order=True)
+        .agg(pl.col("ns").sum(), pl.col("share").sum())
+        .sort("kernel_id", maintain_order=True)
         .with_columns(upto=pl.when(last).then(WHOLE).otherwise(running.clip(0, WHOLE)))
         .with_columns(
             weight=pl.col("upto") - pl.col("upto").shift(1, fill_value=0).over("kernel_id")
         )
-        .drop("share")
+        .select(*names, "weight", "upto", fused=pl.lit(value=True))
     )
+    return pl.concat([single, fused])
 
 
 def with_step_phase(rows: pl.DataFrame) -> pl.DataFrame:
@@ -68,8 +78,8 @@ def inclusive(kernel: pl.DataFrame, shares: pl.DataFrame, tree: pl.DataFrame) ->
     ``module_id, phase, kernel_id, step, device, start_ns, dur_ns, ns, weight``.
     """
     owned = shares.drop_nulls("module_id").join(tree, on="module_id")
-    summed = owned.group_by("ancestor_id", "phase", "kernel_id").agg(
-        pl.col("ns").sum(), pl.col("weight").sum()
-    )
+    key = [pl.col("ancestor_id").alias("module_id"), pl.col("phase"), pl.col("kernel_id")]
+    single = owned.filter(~pl.col("fused")).select(*key, "ns", "weight")
+    fused = owned.filter("fused").group_by(key).agg(pl.col("ns").sum(), pl.col("weight").sum())
     events = kernel.select("kernel_id", "step", "device", "start_ns", "dur_ns")
-    return summed.rename({"ancestor_id": "module_id"}).join(events, on="kernel_id")
+    return pl.concat([single, fused]).join(events, on="kernel_id")

@@ -41,7 +41,7 @@ _LACKS = {  # what a negative term is: the step takes more
     "fusion": "kernels that only the step runs",
     "overlap": "overlap that only the module alone has",
     "contention": "contention with other streams",
-    "idle": "idle time of the device before its kernels",
+    "idle": "idle time before its kernels",
     "residual": "unexplained drift",
 }
 _MERGED = "cache or residual"  # without a sequence run the two cannot be told apart

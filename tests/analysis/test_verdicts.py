@@ -26,7 +26,7 @@ def test_launch_latency_that_the_graph_does_not_pay() -> None:
 def test_what_the_isolated_figure_leaves_out() -> None:
     terms = {"launch": us(3, 1), "idle": us(-1200, 9), "cache": us(-310, 9), "fusion": us(-20)}
     assert text(us(2000), us(473), "eager", terms=terms) == (
-        "alone 473 µs leaves out 1,200 µs idle time of the device before its kernels, "
+        "alone 473 µs leaves out 1,200 µs idle time before its kernels, "
         "310 µs cache or residual; costs 2,000 µs in the eager step: believe the 2,000"
     )
 
