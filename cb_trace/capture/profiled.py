@@ -54,7 +54,10 @@ def new_profiler(device: torch.device) -> profile:
     if device.type == "cuda":
         activities.append(ProfilerActivity.CUDA)
     return profile(
-        activities=activities, record_shapes=True, experimental_config=_experimental_config()
+        activities=activities,
+        record_shapes=True,
+        acc_events=True,  # there is one cycle; without it torch 2.11 warns
+        experimental_config=_experimental_config(),
     )
 
 
