@@ -104,11 +104,11 @@ def default_device() -> str:
 def default_name(
     provider: str, preset: str | None, settings: Mapping[str, str], ending: str
 ) -> Path:
-    """A file name that tells recordings apart: ``nanogpt-tiny-batch=4.duckdb``."""
+    """A file name that tells recordings apart: ``nanogpt-tiny-batch4.duckdb``."""
     words = [provider.rpartition(":")[2], preset or ""]
-    words += [f"{key}={value}" for key, value in settings.items()]
+    words += [f"{key}{value}" for key, value in settings.items()]
     name = "-".join(_UNFIT_IN_FILE_NAMES.sub("_", word).strip(".") for word in words if word)
-    return Path(f"{name.replace('=', '')}{ending}")
+    return Path(f"{name}{ending}")
 
 
 def free_target(target: Path, *, force: bool) -> None:

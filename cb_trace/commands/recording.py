@@ -40,12 +40,13 @@ def record_bundle(request: Request, target: Path, *, force: bool) -> None:
     :raises CbTraceError: torch is missing, the target is taken, or the provider or its step fails.
     """
     needs_recording_half()
+    from cb_trace.capture.options import device_of
     from cb_trace.capture.output import bundle_at, check_target
     from cb_trace.capture.record import record
     from cb_trace.providers import load
 
     check_target(target, force=force)
-    device = request.device or default_device()
+    device = str(device_of(request.device or default_device()))
     with show_progress() as show:
         show(f"building {request.provider} on {device}")
         workload = load(
