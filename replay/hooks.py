@@ -195,6 +195,11 @@ class Recorder:
 class _Watch(TorchDispatchMode):
     """Sees the operators of all open calls: collectives, and weights cast by autocast."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Else torch wraps the method below for its compiler, whose import takes seconds."""
+        return False
+
     def __init__(self, stack: Sequence[_Open]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._stack = stack
