@@ -124,10 +124,12 @@ class Recorder:
         ]
 
     def _begin(self, path: str, module: nn.Module, args: Any, kwargs: Any) -> None:
-        index = self._count[path]
-        self._count[path] += 1
         open_call = _Open(module)
         self._stack.append(open_call)
+        if torch._C._current_graph_task_id() != -1:
+            return  # recomputed inside a backward: no forward call of the step
+        index = self._count[path]
+        self._count[path] += 1
         state = CallState.now(self._device)
         training = tuple(inner.training for inner in module.modules())
         plan, reason = self._plan(args, kwargs)

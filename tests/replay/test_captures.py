@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from cb_trace.capture.tree import module_tree
 from cb_trace.errors import CbTraceError
@@ -116,6 +117,17 @@ def test_hooks_are_gone_and_the_model_untouched() -> None:
     for module in model.modules():
         assert not module._forward_hooks
         assert not module._forward_pre_hooks
+
+
+def test_a_recomputed_forward_is_no_call_of_its_own() -> None:
+    layer = nn.Linear(4, 4)
+
+    def step() -> None:
+        x = torch.ones(2, 4, requires_grad=True)
+        out = checkpoint(layer, x, use_reentrant=False)
+        torch.autograd.backward(out.sum())
+
+    assert [(c.index, c.calls) for c in captures(layer, step).calls] == [(0, 1)]
 
 
 def test_budget_places_on_the_device_then_nowhere() -> None:
