@@ -17,7 +17,7 @@ import cb_trace
 from cb_trace.capture.options import RecordOptions
 from tests.store.profiles import base_rows, write_profile
 
-OPTIONS = RecordOptions(warmup=1, steps=2, bare_samples=3, bare_seconds=0.01, replay_seconds=20.0)
+OPTIONS = RecordOptions(warmup=1, steps=2, bare_samples=3, bare_seconds=0.01, replay_seconds=6.0)
 
 
 class Net(nn.Module):
