@@ -8,10 +8,11 @@ block shows how much and is never mixed in.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
 
 import torch
 from torch.nn.parameter import is_lazy
@@ -32,7 +33,7 @@ from cb_trace.capture.intact import intact
 from cb_trace.capture.options import RecordOptions, device_of
 from cb_trace.capture.profiled import profile_steps
 from cb_trace.capture.step import Step, dtype_name, grad_note, step_of, uses_grad, warm_up
-from cb_trace.capture.tree import ModuleTree, module_tree
+from cb_trace.capture.tree import ModuleTree, check_eager, module_tree
 from cb_trace.providers.workload import Workload
 from cb_trace.replay.graph import capture_graph
 from cb_trace.replay.timing import time_block
@@ -41,6 +42,7 @@ from cb_trace.version import VERSION
 
 CONTEXT_TRACE = "context.json.gz"
 INTERRUPTED = "interrupted"
+UNSTEADY_RATIO = 0.05
 
 Progress = Callable[[str], None]
 
@@ -62,6 +64,7 @@ def record(
 
     :raises CbTraceError: the device is missing, or the workload's step raises.
     """
+    check_eager(workload.model)
     recording = _Recording(workload, folder, options or RecordOptions(), progress or _silent)
     if any(is_lazy(parameter) for parameter in workload.model.parameters()):
         warm_up(recording.step, workload.name, 1, recording.device)  # gives it its shapes
@@ -122,6 +125,7 @@ class _Recording:
             self.notes.append(Note(reason=INTERRUPTED, detail="replay was stopped by Ctrl-C"))
             return
         self._interruptible(lambda: self._bare("bare_after"))
+        self.notes += unsteady(self.samples)
 
     def manifest(self, provider: str | None, changes: list[Note]) -> Manifest:
         replays = self.replayer.records if self.replayer else []
@@ -190,6 +194,16 @@ class _Recording:
             part()
         except KeyboardInterrupt:
             self.notes.append(Note(reason=INTERRUPTED, detail="stopped by Ctrl-C"))
+
+
+def unsteady(samples: Sequence[StepSamples]) -> list[Note]:
+    """A note where the step ran at another speed after the profile than before it."""
+    medians = {s.kind: median(s.ns) for s in samples if s.deployment == "eager"}
+    before, after = medians.get("bare"), medians.get("bare_after")
+    if before is None or after is None or abs(after - before) <= UNSTEADY_RATIO * before:
+        return []
+    detail = f"bare step {before / 1e3:.0f} µs before the profile, {after / 1e3:.0f} µs after it"
+    return [Note(reason="unsteady step", detail=detail)]
 
 
 def run_record(

@@ -32,7 +32,7 @@ from cb_trace.capture.profiled import WARMUP_RANGE, profiled
 from cb_trace.capture.ranges import ModuleRanges
 from cb_trace.capture.record import CONTEXT_TRACE, INTERRUPTED, replay_options, run_record
 from cb_trace.capture.step import dtype_name
-from cb_trace.capture.tree import module_tree
+from cb_trace.capture.tree import check_eager, module_tree
 from cb_trace.errors import CbTraceError
 from cb_trace.providers.workload import Workload
 from cb_trace.replay.timing import synchronize
@@ -62,6 +62,7 @@ def record(
     """
     target = Path(path) if path is not None else Path(f"{name}.zip")
     check_target(target, force=force)
+    check_eager(model)
     options = options or RecordOptions()
     options = replace(options, device=str(_device(model)))
     return Session(

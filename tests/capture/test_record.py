@@ -15,10 +15,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from cb_trace.bundle import Manifest, file_sha256, open_bundle, path_of_range
+from cb_trace.bundle import (
+    Manifest,
+    SampleKind,
+    StepSamples,
+    file_sha256,
+    open_bundle,
+    path_of_range,
+)
 from cb_trace.capture.options import RecordOptions
 from cb_trace.capture.output import bundle_at
-from cb_trace.capture.record import record
+from cb_trace.capture.record import record, unsteady
 from cb_trace.errors import CbTraceError
 from cb_trace.providers import load
 from cb_trace.providers.workload import Workload
@@ -157,6 +164,18 @@ def test_a_step_that_raises_is_one_line_and_writes_nothing(tmp_path: Path) -> No
     with pytest.raises(CbTraceError, match=words), bundle_at(tmp_path / "a.zip") as folder:
         record(load(f"{PROVIDERS}:raising"), folder, QUICK)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_step_that_changes_speed_is_noted() -> None:
+    def block(kind: SampleKind, *ns: int) -> StepSamples:
+        return StepSamples(kind=kind, deployment="eager", ns=list(ns))
+
+    steady = [block("bare", 100_000, 900_000, 100_000), block("bare_after", 104_000)]
+    assert unsteady(steady) == []
+    (note,) = unsteady([steady[0], block("bare_after", 60_000, 60_000)])
+    assert note.reason == "unsteady step"
+    assert note.detail == "bare step 100 µs before the profile, 60 µs after it"
+    assert unsteady(steady[:1]) == []
 
 
 def test_lazy_modules_get_their_shapes_first(tmp_path: Path) -> None:

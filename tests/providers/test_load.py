@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,17 @@ def test_mistakes_are_one_line(
         load(name, **arguments)  # type: ignore[arg-type]
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_an_installed_provider_is_found_by_its_entry_point(
+    user_module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = EntryPoint("mine", f"{user_module}:pair", "cb_trace.providers")
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [entry])
+    assert "mine" in names()
+    workload = load("mine", settings={"width": 3})
+    assert workload.name == "mine"
+    assert workload.args[0].shape == (3, 3)
 
 
 def test_no_such_device_is_one_line() -> None:
