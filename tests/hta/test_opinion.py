@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import logging
 import shutil
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from cb_trace.bundle import file_sha256
 from cb_trace.errors import CbTraceError
 from cb_trace.hta import process, second_opinion
-from cb_trace.store import open_profile
+from cb_trace.store import amend, open_profile
 from tests.hta.profiles import events, rows, write_profile
 from tests.kineto import annotation, event, kernel, launch, op, write_trace
 
@@ -185,10 +186,19 @@ def spoil(file: Path, damage: str, profile: Path) -> None:
         return
     file.write_bytes(spoilt[damage])
     if damage != "changed":
-        from cb_trace.store import amend
-
         with amend(profile) as draft:
             draft.connection.execute("UPDATE trace SET sha256 = ?", [file_sha256(file)])
+
+
+def test_a_trace_inside_a_bundle_is_read(tmp_path: Path) -> None:
+    path = write_profile(tmp_path, events(), rows())
+    with zipfile.ZipFile(tmp_path / "b.zip", "w") as archive:
+        archive.write(tmp_path / "trace.json", "context.json")
+    (tmp_path / "trace.json").unlink()
+    with amend(path) as draft:
+        draft.connection.execute("UPDATE trace SET path = 'b.zip/context.json'")
+    assert second_opinion(path).failures.is_empty()
+    assert stored(path, "SELECT count(kernel_id) FROM hta_event") == [(4,)]
 
 
 def test_a_reading_that_takes_too_long_is_stopped(tmp_path: Path) -> None:
