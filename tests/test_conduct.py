@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
+import statistics
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from cb_trace.conduct import IngestReport, ingest
 from cb_trace.errors import CbTraceError
 from cb_trace.store import open_profile
 from tests.bundles import module_record, run_record, step_events, write_net_bundle
-from tests.conftest import SHARED
+from tests.conftest import SAMPLES, SHARED
 from tests.kineto import kernel, launch, module_slice, write_trace
 
 
@@ -266,3 +267,36 @@ def test_a_real_trace_end_to_end(
 
 def test_the_table_of_real_traces_was_read(shared_traces: Path) -> None:
     assert len(published()) == 18
+
+
+# --- the recordings that ship -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bundle", sorted(SAMPLES.glob("*.zip")), ids=lambda path: path.stem)
+def test_a_recording_that_ships_end_to_end(tmp_path: Path, bundle: Path) -> None:
+    profile = tmp_path / "p.duckdb"
+    ingest(bundle, profile)
+    assert rows(
+        profile,
+        "SELECT role FROM trace JOIN (SELECT trace_id, sum(dur_ns) AS ns FROM kernel GROUP BY ALL) "
+        "AS device USING (trace_id) WHERE device.ns <> (SELECT sum(coverage.ns) FROM coverage "
+        "WHERE coverage.trace_id = trace.trace_id)",
+    ) == []  # fmt: skip
+    # The parts of each deployment sum to the median of its bare steps.
+    split = dict(rows(profile, "SELECT deployment, sum(ns)::BIGINT FROM step_partition GROUP BY 1"))
+    assert split
+    for deployment, ns in split.items():
+        samples = rows(
+            profile,
+            f"SELECT ns FROM step_sample WHERE kind = 'bare' AND deployment = '{deployment}'",
+        )
+        assert ns == int(statistics.median([sample for (sample,) in samples]))
+    found = rows(
+        profile,
+        "SELECT error_us, coalesce(launch_us, 0) + cache_us + kernel_choice_us + fusion_us "
+        "+ overlap_us + coalesce(contention_us, 0) + idle_us + coalesce(residual_us, 0) "
+        "FROM compare WHERE cache_us IS NOT NULL",
+    )
+    assert found
+    for error, terms in found:
+        assert terms == pytest.approx(error, abs=1e-6)
