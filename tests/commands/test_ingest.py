@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -80,10 +79,23 @@ def test_missing_source_and_missing_folder(cli: Cli, tmp_path: Path) -> None:
     assert "no such folder" in outcome.err
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_folder_that_cannot_be_written(cli: Cli, tmp_path: Path) -> None:
-    source, folder = write_trace(tmp_path / "t.json", TRACE), tmp_path / "locked"
-    folder.mkdir(mode=0o500)
-    outcome = cli("ingest", source, "-o", folder / "p.duckdb")
-    assert outcome.status == 2
-    assert outcome.err.startswith("cb-trace: cannot write")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["ingest", "t.json", "-o", "/proc/x.duckdb"],
+        ["perfetto", "p.duckdb", "-o", "/proc/x.json.gz"],
+        ["capture", "nanogpt", "--device", "cpu", "-o", "/proc/x.zip"],
+        ["profile", "nanogpt", "--device", "cpu", "-o", "/proc/x.duckdb"],
+    ],
+)
+def test_folder_that_nobody_can_write(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    """/proc takes no file, not even from root."""
+    monkeypatch.chdir(tmp_path)
+    write_trace(tmp_path / "t.json", TRACE)
+    assert cli("ingest", "t.json", "-o", "p.duckdb").status == 0
+    outcome = cli(*arguments)
+    assert (outcome.status, outcome.out) == (2, "")
+    assert outcome.err.startswith("cb-trace: cannot write"), outcome.err
+    assert len(outcome.err.splitlines()) <= 2
