@@ -33,6 +33,7 @@ RANGE_PREFIX = "cb:"
 ROOT_RANGE = "cb:<root>"
 STEP_PREFIX = "ProfilerStep#"
 REPLAY_PREFIX = "cb_replay:"
+GRADIENT_PREFIX = "cb_grad:"
 
 Phase = Literal["forward", "backward", "recompute", "optimizer", "step"]
 Mode = Literal["eager", "compile", "cudagraph", "compile+cudagraph"]
@@ -225,6 +226,17 @@ def path_of_range(name: str) -> str | None:
 def replay_range(replay_id: int, iteration: int) -> str:
     """The profiler range of one profiled call of a replay."""
     return f"{REPLAY_PREFIX}{replay_id}:{iteration}"
+
+
+def gradient_range(parameter: str) -> str:
+    """The profiler range that a parameter's hook leaves once its gradient is accumulated."""
+    return GRADIENT_PREFIX + quote(parameter, safe=_PLAIN)
+
+
+def parameter_of_range(name: str) -> str | None:
+    """Inverse of :func:`gradient_range`; None for a name that is no such range."""
+    given = name.startswith(GRADIENT_PREFIX)
+    return unquote(name[len(GRADIENT_PREFIX) :]) if given else None
 
 
 _PLAIN = " !#$&()*+,-./:;=?@[]^_{|}~"

@@ -22,10 +22,12 @@ from cb_trace.bundle import (
     StepSamples,
     TraceRecord,
     file_sha256,
+    gradient_range,
     is_bundle,
     located_path,
     open_bundle,
     pack_bundle,
+    parameter_of_range,
     path_of_range,
     range_name,
     readable,
@@ -93,6 +95,8 @@ def test_a_range_carries_any_path_in_printable_ascii(path: str) -> None:
     except UnicodeEncodeError:  # lone surrogates cannot be an attribute name in UTF-8
         return
     assert path_of_range(name) == path
+    assert parameter_of_range(gradient_range(path)) == path
+    assert parameter_of_range(name) is None
     assert name.isascii()
     assert name.isprintable()
     assert not set(name) & set("\\\"'")
