@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -66,34 +67,31 @@ def link_kernels(connection: duckdb.DuckDBPyConnection) -> list[Drop]:
         sql.run(connection, sql.text("link"))
     else:
         sql.run(connection, sql.text("link_shared"))
-        if refused := sql.value(connection, "SELECT count(*) FROM raw_link WHERE refused"):
+        if refused := sql.value(connection, "SELECT count(*) FROM raw_choice WHERE refused"):
             drops.append(Drop(REFUSED, refused))
     if sql.value(connection, sql.text("foreign_launches")):
         sql.run(connection, sql.text("foreign"))
+    sql.run(connection, sql.text("moment"), one_process=_one_process(connection))
     return drops
 
 
 def link_modules(connection: duckdb.DuckDBPyConnection, trace_id: int, first_id: int) -> list[Drop]:
     """Fill ``python_module`` from the ``nn.Module:`` frames."""
-    pids = connection.execute(
-        "SELECT DISTINCT pid FROM raw_frame JOIN raw_track USING (thread) "
-        "WHERE name IS NOT NULL ORDER BY pid"
-    ).fetchall()
+    if not sql.value(connection, "SELECT count(name) FROM raw_frame"):
+        return []
     clamped = 0
-    for (pid,) in pids:  # Python ids count from one in every process
-        frames, row = _frames(connection, pid)
+    for frames, row in _frames(connection):
         parent, end, moved = module_tree(frames)
         clamped += moved
-        own = first_id + np.arange(len(parent))
         tree = {
             "row": row[frames.module],
-            "python_id": own,
+            "python_id": first_id + np.arange(len(parent)),
             "parent": np.where(parent >= 0, first_id + parent, -1),
             "end_ns": end,
         }
         _create(connection, "raw_module", tree)
         sql.run(connection, sql.text("module"), trace_id=trace_id)
-        first_id += len(own)
+        first_id += len(parent)
     return [Drop(CLAMPED_FRAME, clamped)] if clamped else []
 
 
@@ -110,24 +108,35 @@ def link_cpu_kernels(connection: duckdb.DuckDBPyConnection, trace_id: int, first
         "dur_ns": end - start,
     }
     _create(connection, "raw_stretch", stretches)
-    sql.run(connection, sql.text("cpu_kernel"), trace_id=trace_id)
+    one_process = _one_process(connection)
+    sql.run(connection, sql.text("cpu_kernel"), trace_id=trace_id, one_process=one_process)
 
 
-def _frames(connection: duckdb.DuckDBPyConnection, pid: str) -> tuple[Frames, Ints]:
-    """The frames of one process and their row numbers in the staging table."""
-    rows = _arrays(
+def _one_process(connection: duckdb.DuckDBPyConnection) -> bool:
+    """Whether the steps are of one process, and so hold for every thread and device."""
+    return sql.value(connection, "SELECT any_value(pid) FROM raw_step") in ("", None)
+
+
+def _frames(connection: duckdb.DuckDBPyConnection) -> Iterator[tuple[Frames, Ints]]:
+    """The frames of each process (Python ids count anew) and their rows in the staging table."""
+    columns = _arrays(
         connection,
-        "SELECT raw_frame.rowid AS row, CAST(thread AS BIGINT) AS thread, "
+        "SELECT rowid AS row, CAST(thread AS BIGINT) AS thread, "
         "coalesce(python_id, -1) AS python_id, coalesce(python_parent_id, -1) AS parent_id, "
-        "start_ns, start_ns + dur_ns AS end_ns, name IS NOT NULL AS is_module "
-        "FROM raw_frame JOIN raw_track USING (thread) WHERE pid = $pid ORDER BY row",
-        pid=pid,
+        "start_ns, start_ns + dur_ns AS end_ns, CAST(name IS NOT NULL AS BIGINT) AS is_module "
+        "FROM raw_frame",
     )
-    frames = Frames(
-        rows["thread"], rows["python_id"], rows["parent_id"], rows["start_ns"], rows["end_ns"],
-        np.flatnonzero(rows["is_module"]),
-    )  # fmt: skip
-    return frames, rows["row"]
+    tracks = sql.rows(connection, "SELECT pid, thread FROM raw_track ORDER BY thread")
+    number = {pid: at for at, pid in enumerate(dict.fromkeys(pid for pid, _ in tracks))}
+    process = np.array([number[pid] for pid, _ in tracks])[columns["thread"] - tracks[0][1]]
+    for own in np.unique(process):
+        rows = {name: column[process == own] for name, column in columns.items()}
+        frames = Frames(
+            rows["thread"], rows["python_id"], rows["parent_id"], rows["start_ns"],
+            rows["end_ns"], np.flatnonzero(rows["is_module"]),
+        )  # fmt: skip
+        if len(frames.module):
+            yield frames, rows["row"]
 
 
 def _intervals(connection: duckdb.DuckDBPyConnection, trace_id: int) -> dict[str, Ints]:

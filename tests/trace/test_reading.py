@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
@@ -146,7 +147,7 @@ def in_zip(path: Path) -> bytes:
 def test_row_6_containers_are_told_by_content(
     wrap: str, name: str, tmp_path: Path, load: Loader
 ) -> None:
-    data = {
+    containers: dict[str, Callable[[], bytes]] = {
         "plain": lambda: TEXT,
         "gzip": lambda: gzip.compress(TEXT),
         "multi": multi_member,
@@ -154,8 +155,8 @@ def test_row_6_containers_are_told_by_content(
         "zstd": in_zstd,
         "zip": lambda: in_zip(tmp_path / "made.zip"),
         "mark": lambda: b"\xef\xbb\xbf" + TEXT,
-    }[wrap]()
-    (tmp_path / name).write_bytes(data)
+    }
+    (tmp_path / name).write_bytes(containers[wrap]())
     report = load(tmp_path / name)
     assert (report.kernels, report.slices, report.summary()) == (
         1, 3, "no steps in this trace: the whole trace is one step",

@@ -6,6 +6,7 @@ DROP TABLE IF EXISTS raw_launch;
 DROP TABLE IF EXISTS raw_device;
 DROP TABLE IF EXISTS raw_frame;
 DROP TABLE IF EXISTS raw_total;
+DROP TABLE IF EXISTS raw_choice;
 DROP TABLE IF EXISTS raw_link;
 DROP TABLE IF EXISTS raw_step;
 DROP TABLE IF EXISTS raw_stretch;

@@ -21,7 +21,6 @@ FROM raw_stretch
 JOIN op USING (op_id)
 JOIN raw_track USING (thread)
 ASOF LEFT JOIN raw_step
-  ON (CASE WHEN (SELECT any_value(pid) FROM raw_step) = '' THEN '' ELSE raw_track.pid END)
-    = raw_step.pid
+  ON (CASE WHEN $one_process THEN '' ELSE raw_track.pid END) = raw_step.pid
   AND raw_stretch.start_ns >= raw_step.start_ns
 ORDER BY kernel_id;

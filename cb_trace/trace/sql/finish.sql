@@ -1,8 +1,7 @@
 INSERT INTO launch
 SELECT
   raw_launch.launch_id, $trace_id, category, name, thread, start_ns, dur_ns, correlation, op_id
-FROM raw_launch LEFT JOIN launch_op USING (launch_id)
-ORDER BY raw_launch.launch_id;
+FROM raw_launch LEFT JOIN launch_op USING (launch_id);
 
 INSERT INTO thread
 WITH label AS (

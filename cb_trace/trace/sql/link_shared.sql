@@ -1,7 +1,7 @@
 -- The same where several calls of the file share a correlation id: ranks in one file collide
 -- (row 32), or ids come again. A device belongs to the process that alone owns its other ids;
 -- of the calls of one process the last before the kernel's start counts, else the first.
-CREATE OR REPLACE TEMP TABLE raw_link AS
+CREATE OR REPLACE TEMP TABLE raw_choice AS
 WITH call AS (
   SELECT launch_id, correlation, start_ns, thread, pid
   FROM raw_launch JOIN raw_track USING (thread)
