@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from cb_trace.commands.options import FilePath, force_option, needs_reading_half, say, show_progress
+from cb_trace.commands.part import STEPS, WINDOW, step_pattern_option
+
+if TYPE_CHECKING:
+    from cb_trace.trace import LoadOptions
 
 
 @click.command(name="ingest", epilog="Example: cb-trace ingest trace.json.gz -o trace.duckdb")
@@ -15,15 +20,34 @@ from cb_trace.commands.options import FilePath, force_option, needs_reading_half
 @click.option(
     "--hta", is_flag=True, help="Ask HolisticTraceAnalysis for a second opinion as well (slow)."
 )
+@click.option(
+    "--window",
+    type=WINDOW,
+    help="Load a part: START:END from the trace's first event, with a unit: 1.5s:2s, 200ms:350ms.",
+)
+@click.option("--steps", type=STEPS, help="Load a part: the steps FIRST-LAST, or one step.")
+@step_pattern_option
 @force_option
-def command(*, source: Path, output: Path | None, hta: bool, force: bool) -> None:
+def command(
+    *,
+    source: Path,
+    output: Path | None,
+    hta: bool,
+    window: tuple[int, int] | None,
+    steps: tuple[int, int] | None,
+    step_pattern: str | None,
+    force: bool,
+) -> None:
     """Make a profile from a bundle, a Kineto trace, or a folder with one trace a rank.
 
     A trace from elsewhere gets its modules from its nn.Module slices; record with
     with_stack=True to have them.
     """
+    from cb_trace.trace import LoadOptions
+
     target = output or Path(f"{_stem(source)}.duckdb")
-    ingest_to(source, target, force=force)
+    part = LoadOptions(window_ns=window, steps=steps, step_pattern=step_pattern)
+    ingest_to(source, target, force=force, load=part)
     if hta:
         from cb_trace.commands.hta import second_opinion_on
 
@@ -31,13 +55,13 @@ def command(*, source: Path, output: Path | None, hta: bool, force: bool) -> Non
     say(f"next: cb-trace compare {target}")
 
 
-def ingest_to(source: Path, target: Path, *, force: bool) -> None:
+def ingest_to(source: Path, target: Path, *, force: bool, load: LoadOptions | None = None) -> None:
     """Ingest and say what came of it."""
     needs_reading_half()
     from cb_trace.conduct import ingest
 
     with show_progress() as show:
-        report = ingest(source, target, force=force, progress=show)
+        report = ingest(source, target, force=force, load=load, progress=show)
     for remark in report.remarks():
         say(f"note: {remark}")
     say(report.summary())
