@@ -1,22 +1,30 @@
 """Which module every kernel belongs to, and by what evidence: pure functions on frames.
 
 One file a mechanism: ``ranges`` (our own hooks), ``slices`` (``nn.Module:`` frames), ``autograd``
-(backward and recompute), ``optimizer``; ``combine`` weighs them and gives every kernel its rows.
+(backward and recompute), ``parameters`` and ``optimizer``, ``inductor`` (compiled code; ``fusion``
+says which module has which part of a kernel), ``graphs`` (replayed CUDA graphs); ``combine`` weighs
+them and gives every kernel its rows.
 """
 
 from __future__ import annotations
 
 from cb_trace.attribution.combine import attribute
 from cb_trace.attribution.events import Attributed, TraceEvents
+from cb_trace.attribution.evidence import Evidence, Reference
 from cb_trace.attribution.foreign import foreign_modules
+from cb_trace.attribution.graphs import captured, reference
 from cb_trace.attribution.replays import link_replays
 from cb_trace.attribution.shares import split_by_shares
 
 __all__ = [
     "Attributed",
+    "Evidence",
+    "Reference",
     "TraceEvents",
     "attribute",
+    "captured",
     "foreign_modules",
     "link_replays",
+    "reference",
     "split_by_shares",
 ]

@@ -16,6 +16,7 @@ from cb_trace.attribution.events import step_of
 from cb_trace.attribution.nesting import NOTHING, Flags, Ints, Nest, column, lookup, nearest, nest
 
 EVALUATION = "autograd::engine::evaluate_function"  # around each node that the engine runs
+ACCUMULATION = "AccumulateGrad"  # the node that adds up a parameter's gradient
 AGREEMENT = 0.9  # of the numbers that tell threads apart, to take a thread for a profiler number
 
 
@@ -50,6 +51,7 @@ def backward(op: pl.DataFrame, step: pl.DataFrame) -> Backward:
         "thread", "start_ns", "dur_ns", number="sequence_number",
         of_thread=pl.col("forward_thread").fill_null(0),
         evaluation=pl.col("name").str.starts_with(EVALUATION),
+        accumulation=pl.col("name").str.ends_with(ACCUMULATION),
     ).filter((pl.col("number") >= 0) | pl.col("evaluation"))  # fmt: skip
     linkable = (pl.col("of_thread") > 0) & (pl.col("number") >= 0)
     marked = marked.with_columns(

@@ -9,10 +9,16 @@ import polars as pl
 
 from cb_trace.attribution.autograd import Backward, backward, recomputed
 from cb_trace.attribution.calls import Calls, module_call
-from cb_trace.attribution.events import Attributed, TraceEvents, origins
+from cb_trace.attribution.events import Attributed, Origins, TraceEvents, origins
+from cb_trace.attribution.evidence import Evidence, Reference
+from cb_trace.attribution.graphs import NO_MATCH as GRAPH_NO_MATCH
+from cb_trace.attribution.graphs import paired
+from cb_trace.attribution.inductor import NO_MATCH, NO_PARTS, Compiled, compiled
 from cb_trace.attribution.nesting import NOTHING, Flags, Ints, column, lookup, nest
 from cb_trace.attribution.optimizer import optimizer_intervals
+from cb_trace.attribution.parameters import gradient_owners, optimizer_parts, owner_bytes
 from cb_trace.attribution.ranges import range_calls
+from cb_trace.attribution.shares import split_by_shares
 from cb_trace.attribution.slices import slice_calls
 from cb_trace.columns import polars_schema
 
@@ -24,35 +30,52 @@ COMMUNICATION = "communication"
 OPTIMIZER = "optimizer"
 BACKWARD = "backward, module unknown"
 OUTSIDE = "outside any module"
+COMPILED_NO_MATCH = "compiled, no match"
+COMPILED = "compiled, module unknown"
 
 COLLECTIVES = r"(?i)\b(nccl|rccl|mscclpp)"
 
 
 def attribute(
-    events: TraceEvents, module: pl.DataFrame, *, first_call_id: int = 0, root_glue: bool = True
+    events: TraceEvents,
+    module: pl.DataFrame,
+    *,
+    first_call_id: int = 0,
+    root_glue: bool = True,
+    evidence: Evidence = Evidence(),  # noqa: B008  (frozen)
 ) -> Attributed:
-    """Give every kernel of a trace to one module call, or say why not.
+    """Give every kernel of a trace to one module call, or to several modules, or say why not.
 
     A kernel goes by the innermost thing around its launch (around its own start for CPU work): a
     module call, a backward operator, or the optimizer. A module call inside a backward operator is
-    recomputation; a backward operator inside a module call is backward work all the same.
+    recomputation; a backward operator inside a module call is backward work all the same. Kernels
+    of compiled code go by that code, those of a CUDA graph by the run it was captured of, and the
+    optimizer's are split over the owners of the parameters.
 
     :param module: the module tree, as recorded or by :func:`foreign.foreign_modules`.
     :param first_call_id: ids of calls count up from here.
     :param root_glue: our own recording: work inside a step and outside every module belongs to the
         root (method ``step``), and work outside every step to nobody. Without it, for foreign
         traces, work outside every module stays unattributed and steps do not matter.
+    :param evidence: what is known beside the trace.
     :returns: rows of ``module_call`` and ``kernel_module``; Σ ``ns`` over the rows of a kernel is
-        its duration. A kernel's ``call_id`` in the backward phase is the forward call's.
+        its duration. A kernel's ``call_id`` in the backward phase is the forward call's; in a CUDA
+        graph it is a call of the run that was captured.
     """
+    origin = origins(events)
     calls = _calls(events, module)
     autograd = backward(events.op, events.step)
     again = recomputed(calls.frame, autograd)
-    found = _evidence(events, calls, autograd, again)
+    found = _evidence(events, origin, calls, autograd, again)
+    owners = gradient_owners(events, module, evidence.parameters, autograd)
+    found = found.join(owners, on="node", how="left", maintain_order="left")
+    code = _compiled(events, origin, found, module, evidence)
+    found = found.with_columns(pl.Series("compiled", code.at))
     known = _outcome(found, calls.method, _glue(module, events.step, root_glue))
+    parts = _split(known, events.kernel, code, module, evidence)
     return Attributed(
         module_call(calls, events.step, again, first_call_id),
-        _kernel_module(known, first_call_id),
+        _kernel_module(known, parts, first_call_id),
     )
 
 
@@ -76,14 +99,15 @@ def _calls(events: TraceEvents, module: pl.DataFrame) -> Calls:
     return ranges if ranges.frame.height else slice_calls(events.python_module, module)
 
 
-def _evidence(events: TraceEvents, calls: Calls, autograd: Backward, again: Flags) -> pl.DataFrame:
+def _evidence(
+    events: TraceEvents, origin: Origins, calls: Calls, autograd: Backward, again: Flags
+) -> pl.DataFrame:
     """What is around each kernel's origin, a row a kernel.
 
-    ``by``: the innermost layer (``_CALL``, …); ``call``: position of the module call; ``joined``: a
-    backward operator whose forward operator was found, in a module or not; ``once_more``: work of
-    a forward repeated inside the backward.
+    ``by``: the innermost layer (``_CALL``, …); ``call``: position of the module call; ``node``:
+    position of the backward operator; ``joined``: its forward operator was found, in a module or
+    not; ``once_more``: work of a forward repeated inside the backward.
     """
-    origin = origins(events)
     at = (origin.thread, origin.at_ns)
     call, (node, repeated) = calls.around(*at), autograd.around(*at)
     optimizers = optimizer_intervals(events.annotation, events.op)
@@ -101,6 +125,7 @@ def _evidence(events: TraceEvents, calls: Calls, autograd: Backward, again: Flag
     marks: dict[str, Ints | Flags] = {
         "by": by, "call": at_call, "joined": joined, "once_more": once_more,
         "module_id": lookup(column(calls.frame, "module_id"), at_call),
+        "node": np.where((by == _BACKWARD) & ~repeated, node, NOTHING),
         "known": origin.known, "by_graph": origin.by_graph,
     }  # fmt: skip
     return _frame(events.kernel, marks)
@@ -143,37 +168,138 @@ def _frame(kernel: pl.DataFrame, marks: dict[str, Ints | Flags]) -> pl.DataFrame
 
 def _outcome(found: pl.DataFrame, method: str, glue: _Glue) -> pl.DataFrame:
     """Add ``reason`` and ``method``; the order of the cases is the order of strength."""
-    in_module = pl.col("module_id").is_not_null()
+    in_module, owned = pl.col("module_id").is_not_null(), pl.col("owner").is_not_null()
+    compiled_here, no_match = pl.col("compiled") >= 0, pl.col("compiled") == NO_MATCH
     reason = (
         pl.when("lost").then(pl.lit(LOST_TIMING))
         .when(~pl.col("known")).then(pl.lit(NO_LAUNCH))
         .when(pl.col("step").is_null() & glue.steps_only).then(pl.lit(OUTSIDE_STEPS))
         .when("by_graph").then(pl.lit(GRAPH))
-        .when(in_module).then(None)
+        .when(compiled_here | (in_module & ~no_match)).then(None)
         .when("collective").then(pl.lit(COMMUNICATION))
         .when(pl.col("by") == _OPTIMIZER).then(pl.lit(OPTIMIZER))
+        .when(no_match).then(pl.lit(COMPILED_NO_MATCH))
+        .when(owned).then(None)
         .when((pl.col("by") == _BACKWARD) & ~pl.col("joined")).then(pl.lit(BACKWARD))
         .when(pl.lit(glue.root is not None)).then(None)
         .otherwise(pl.lit(OUTSIDE))
     )  # fmt: skip
     how = (
         pl.when(pl.col("reason").is_not_null()).then(pl.lit("none"))
+        .when(compiled_here).then(pl.lit("inductor"))
+        .when(~in_module & owned).then(pl.lit("parameter"))
         .when(~in_module).then(pl.lit("step"))
         .when(pl.col("by") == _CALL).then(pl.lit(method))
         .otherwise(pl.lit("autograd"))
     )  # fmt: skip
     owner = pl.when(pl.col("reason").is_null()).then(
-        pl.col("module_id").fill_null(pl.lit(glue.root))
+        pl.coalesce("module_id", "owner", pl.lit(glue.root))
     )
     return found.with_columns(reason=reason).with_columns(method=how).with_columns(module_id=owner)
 
 
-def _kernel_module(known: pl.DataFrame, first_call_id: int) -> pl.DataFrame:
-    """Rows of table ``kernel_module``: here one a kernel, all of it."""
+def _split(
+    known: pl.DataFrame,
+    kernel: pl.DataFrame,
+    code: Compiled,
+    module: pl.DataFrame,
+    evidence: Evidence,
+) -> pl.DataFrame:
+    """The rows of the kernels that may belong to several modules; ``share`` is a weight."""
+    parts = [_compiled_parts(known, code)]
+    if evidence.parameters:
+        of_optimizer = known.filter(pl.col("reason") == OPTIMIZER)
+        parts.append(optimizer_parts(of_optimizer, owner_bytes(module, evidence.parameters)))
+    if evidence.reference is not None:
+        replayed = known.filter(pl.col("reason") == GRAPH)
+        parts.append(_graph_parts(replayed, kernel, evidence.reference))
+    schema = polars_schema("kernel_module") | {"dur_ns": pl.Int64()}
+    return pl.concat([_conform(part, schema) for part in parts]).drop("ns")
+
+
+def _kernel_module(known: pl.DataFrame, parts: pl.DataFrame, first_call_id: int) -> pl.DataFrame:
+    """Rows of table ``kernel_module``: one a kernel, but for those that split."""
     called = pl.col("reason").is_null() & (pl.col("call") != NOTHING)
-    rows = known.with_columns(
+    whole = known.join(parts, on="kernel_id", how="anti", maintain_order="left").with_columns(
         call_id=pl.when(called).then(pl.col("call") + first_call_id),
         share=pl.lit(1.0),
         ns=pl.col("dur_ns"),
     )
-    return rows.select(pl.col(n).cast(t) for n, t in polars_schema("kernel_module").items())
+    schema = polars_schema("kernel_module")
+    return pl.concat([_conform(whole, schema), _conform(split_by_shares(parts), schema)])
+
+
+def _conform(frame: pl.DataFrame, schema: dict[str, pl.DataType]) -> pl.DataFrame:
+    """The columns of a schema; what the frame lacks is null."""
+    return frame.select(
+        pl.col(name).cast(kind) if name in frame.columns else pl.lit(None, kind).alias(name)
+        for name, kind in schema.items()
+    )
+
+
+def _compiled(
+    events: TraceEvents,
+    origin: Origins,
+    found: pl.DataFrame,
+    module: pl.DataFrame,
+    evidence: Evidence,
+) -> Compiled:
+    """Kernels of compiled code; the optimizer's, compiled or not, are the optimizer's.
+
+    Code compiled for one module may run for another of its kind (one graph for all blocks). Where
+    its nodes are not of the module whose call is around it, that module has the kernel, whole.
+    """
+    if evidence.graphs is None:
+        return Compiled(np.full(found.height, NOTHING, np.int64), NO_PARTS)
+    code = compiled(events, origin, evidence.graphs, module)
+    at = np.where((found["by"] == _OPTIMIZER).to_numpy(), NOTHING, code.at)
+    paths = module.select("module_id", around=pl.col("path") + ".")
+    within = (
+        found.select("module_id", at=pl.Series(at), row=pl.int_range(pl.len(), dtype=pl.Int64))
+        .filter(pl.col("at") >= 0)
+        .join(paths.filter(pl.col("around") != "."), on="module_id")
+        .join(code.parts.select("at", "path"), on="at")
+        .filter(~(pl.col("path") + ".").str.starts_with(pl.col("around")))
+    )
+    at[column(within, "row")] = NOTHING
+    return Compiled(at, code.parts)
+
+
+def _compiled_parts(known: pl.DataFrame, code: Compiled) -> pl.DataFrame:
+    """The modules of each kernel of compiled code, by the nodes in it."""
+    unknown = pl.col("module_id").is_null()
+    return (
+        known.filter(pl.col("method") == "inductor")
+        .select("kernel_id", "dur_ns", at="compiled")
+        .join(code.parts, on="at", maintain_order="left")
+        .with_columns(
+            method=pl.when(unknown).then(pl.lit("none")).otherwise(pl.lit("inductor")),
+            reason=pl.when(unknown).then(pl.lit(COMPILED)),
+        )
+    )
+
+
+def _graph_parts(
+    replayed: pl.DataFrame, kernel: pl.DataFrame, reference: Reference
+) -> pl.DataFrame:
+    """What the run that was captured says of each kernel of a graph, shares included."""
+    of_graph = kernel.join(replayed, on="kernel_id", how="semi", maintain_order="left")
+    partner = paired(of_graph, reference)
+    rows = reference.kernel_module.select(
+        "module_id", "call_id", "phase", "share", "bytes", "reason", from_id="kernel_id"
+    )
+    given = pl.when(pl.col("module_id").is_null()).then(pl.lit("none")).otherwise(pl.col("method"))
+    return (
+        replayed.select("kernel_id", "dur_ns", "phase")
+        .join(partner, on="kernel_id", how="left", maintain_order="left")
+        .join(rows, on="from_id", how="left", maintain_order="left", suffix="_there")
+        .with_columns(
+            phase=pl.coalesce("phase_there", "phase"),
+            share=pl.col("share").fill_null(1.0),
+            call_id=pl.when("called").then("call_id"),
+            method=given.fill_null(pl.lit("none")),
+            reason=pl.when(pl.col("from_id").is_null())
+            .then(pl.lit(GRAPH_NO_MATCH))
+            .otherwise("reason"),
+        )
+    )
