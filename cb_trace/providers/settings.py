@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from typing import Any, get_type_hints
@@ -65,10 +66,17 @@ def cast(value: Setting, kind: object, name: str) -> Setting:
         return _WORDS[value.lower()]
     if kind is int or kind is float:
         try:
-            return int(value.replace("_", "")) if kind is int else float(value)
+            return int(value.replace("_", "")) if kind is int else _finite(value)
         except ValueError:
             raise _misfit(name, value, "a whole number" if kind is int else "a number") from None
     return value if kind is str else _guess(value)
+
+
+def _finite(value: str) -> float:
+    number = float(value)
+    if not math.isfinite(number):  # JSON, and so the manifest, has no such number
+        raise ValueError(value)
+    return number
 
 
 def _fitting(value: int | float | bool, kind: object, name: str) -> Setting:
@@ -84,10 +92,12 @@ def _fitting(value: int | float | bool, kind: object, name: str) -> Setting:
 
 
 def _guess(value: str) -> Setting:
-    """The plainest reading of a value whose type nobody declared."""
+    """The plainest reading of a value whose type nobody declared: what looks like a whole number,
+    a number, true or false is one; ``inf`` and ``nan`` are words.
+    """
     if value.lower() in ("true", "false"):
         return _WORDS[value.lower()]
-    for kind in (int, float):
+    for kind in (int, _finite):
         try:
             return kind(value)
         except ValueError:

@@ -69,7 +69,7 @@ def built(
             f"provider {name} raised {type(error).__name__}: {error}",
             hint="call it in Python to see the traceback",
         ) from error
-    return _moved(_workload(result, name, dict(settings)), device)
+    return _moved(_workload(result, name, values), device)
 
 
 def _workload(result: object, name: str, settings: dict[str, Setting]) -> Workload:

@@ -91,6 +91,7 @@ def test_another_seed_is_another_model() -> None:
         ("nanogpt", {"settings": {"batch": "two"}}, "batch='two' is not a whole number"),
         ("nanogpt", {"settings": {"batch": "1.5"}}, "batch='1.5' is not a whole number"),
         ("nanogpt", {"settings": {"batch": True}}, "batch=True is not a whole number"),
+        ("nanogpt", {"settings": {"dropout": "nan"}}, "dropout='nan' is not a number"),
         ("nanogpt", {"settings": {"bias": "maybe"}}, "bias='maybe' is not true or false"),
         ("nanogpt", {"settings": {"heads": "3"}}, "width 128 is no multiple of 3 heads"),
         ("nanogpt", {"settings": {"batch": "0"}}, "batch must be at least 1"),
@@ -137,14 +138,17 @@ def test_no_such_device_is_one_line() -> None:
 def test_user_settings_take_their_types_from_the_function(user_module: str) -> None:
     workload = load(f"{user_module}:pair", settings={"width": "8", "name": "7"})
     assert workload.args[0].shape == (3, 8)
-    assert workload.settings == {"width": "8", "name": "7"}
+    assert workload.settings == {"width": 8, "name": "7"}
 
 
 def test_untyped_user_settings_are_read_plainly(user_module: str) -> None:
     workload = load(
-        f"{user_module}:anything", settings={"a": "1", "b": "0.5", "c": "true", "d": "x"}
+        f"{user_module}:anything",
+        settings={"a": "1", "b": "0.5", "c": "true", "d": "x", "e": "nan", "f": "inf"},
     )
-    assert workload.args == ({"a": 1, "b": 0.5, "c": True, "d": "x"},)
+    typed = {"a": 1, "b": 0.5, "c": True, "d": "x", "e": "nan", "f": "inf"}
+    assert workload.args == (typed,)
+    assert workload.settings == typed
 
 
 def test_what_a_user_provider_may_return(user_module: str) -> None:
