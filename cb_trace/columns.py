@@ -166,6 +166,9 @@ LAUNCH: Schema = {
     "dur_ns": "BIGINT",
     "correlation": "BIGINT",
     "op_id": "BIGINT",  # innermost operator around it
+    "kernel_name": "VARCHAR",  # where the call itself says it, as HIP's do
+    "grid": "VARCHAR",
+    "block": "VARCHAR",
 }
 KERNEL: Schema = {
     "kernel_id": "BIGINT",
@@ -222,6 +225,7 @@ KERNEL_MODULE: Schema = {  # exclusive: the innermost module
     "ns": "BIGINT",  # share × duration; sums to the duration exactly over a kernel's rows
     "method": "VARCHAR",  # range, python, autograd, parameter, step, none, …
     "reason": "VARCHAR",  # why unattributed; NULL where attributed
+    "bytes": "BIGINT",  # what the module's part moves, where that is known
 }
 REPLAY_KERNEL: Schema = {
     "replay_id": "INTEGER",  # of the measurement (measured_id)

@@ -118,7 +118,8 @@ CREATE TABLE trace (
 COMMENT ON TABLE trace IS 'One Kineto file';
 COMMENT ON COLUMN trace.trace_id IS 'Key of the file';
 COMMENT ON COLUMN trace.run_id IS 'Recording';
-COMMENT ON COLUMN trace.role IS 'context, sequence, isolated or foreign';
+COMMENT ON COLUMN trace.role IS
+    'context, sequence, isolated, foreign or capture (what a CUDA graph was captured from)';
 COMMENT ON COLUMN trace.path IS
     'File, relative to the folder of this profile; it may lead into a zip';
 COMMENT ON COLUMN trace.sha256 IS 'SHA-256 of the file, hex';
@@ -204,7 +205,8 @@ COMMENT ON COLUMN op.forward_thread IS
 
 CREATE TABLE launch (
     launch_id BIGINT, trace_id INTEGER, category VARCHAR, name VARCHAR, thread INTEGER,
-    start_ns BIGINT, dur_ns BIGINT, correlation BIGINT, op_id BIGINT
+    start_ns BIGINT, dur_ns BIGINT, correlation BIGINT, op_id BIGINT,
+    kernel_name VARCHAR, grid VARCHAR, block VARCHAR
 );
 COMMENT ON TABLE launch IS 'One runtime or driver call';
 COMMENT ON COLUMN launch.launch_id IS 'Key of the call';
@@ -216,6 +218,9 @@ COMMENT ON COLUMN launch.start_ns IS 'Start, ns on the trace''s axis';
 COMMENT ON COLUMN launch.dur_ns IS 'Duration, ns';
 COMMENT ON COLUMN launch.correlation IS 'Correlation id that its kernels carry';
 COMMENT ON COLUMN launch.op_id IS 'Innermost operator around it';
+COMMENT ON COLUMN launch.kernel_name IS 'Kernel that the call itself names; NULL where it does not';
+COMMENT ON COLUMN launch.grid IS 'Blocks of the grid by the call itself, x,y,z';
+COMMENT ON COLUMN launch.block IS 'Threads of a block by the call itself, x,y,z';
 
 CREATE TABLE kernel (
     kernel_id BIGINT, trace_id INTEGER, kind VARCHAR, category VARCHAR, name VARCHAR,
@@ -279,7 +284,7 @@ COMMENT ON COLUMN module_call.dur_ns IS 'Duration on the CPU, ns';
 
 CREATE TABLE kernel_module (
     kernel_id BIGINT, module_id INTEGER, call_id BIGINT, phase VARCHAR, share DOUBLE, ns BIGINT,
-    method VARCHAR, reason VARCHAR
+    method VARCHAR, reason VARCHAR, bytes BIGINT
 );
 COMMENT ON TABLE kernel_module IS
     'One kernel''s share in one module, exclusive: the innermost module';
@@ -294,6 +299,8 @@ COMMENT ON COLUMN kernel_module.ns IS
 COMMENT ON COLUMN kernel_module.method IS
     'Evidence: range, python, autograd, parameter, inductor, graph_node, graph_order, step or none';
 COMMENT ON COLUMN kernel_module.reason IS 'Why unattributed; NULL where attributed';
+COMMENT ON COLUMN kernel_module.bytes IS
+    'Bytes that the module''s part moves by its tensors'' sizes; NULL where not known';
 
 CREATE TABLE replay_kernel (
     replay_id INTEGER, iteration INTEGER, position INTEGER, kernel_id BIGINT

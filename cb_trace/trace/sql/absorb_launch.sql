@@ -6,6 +6,9 @@ SELECT
   thread,
   start_ns,
   dur_ns,
-  CASE WHEN correlation <> 0 THEN correlation END
+  CASE WHEN correlation <> 0 THEN correlation END,
+  trim(kernel_name),
+  nullif(regexp_extract(translate(grid, '[] ', ''), '^\d+,\d+,\d+$'), ''),
+  nullif(regexp_extract(translate(block, '[] ', ''), '^\d+,\d+,\d+$'), '')
 FROM raw_part JOIN raw_track USING (pid, tid)
 WHERE kind = 'launch';

@@ -1,6 +1,7 @@
 INSERT INTO launch
 SELECT
-  raw_launch.launch_id, $trace_id, category, name, thread, start_ns, dur_ns, correlation, op_id
+  raw_launch.launch_id, $trace_id, category, name, thread, start_ns, dur_ns, correlation, op_id,
+  kernel_name, grid, block
 FROM raw_launch LEFT JOIN launch_op USING (launch_id);
 
 INSERT INTO thread

@@ -11,7 +11,8 @@ WITH text AS (
       "Python id": "VARCHAR", "Python parent id": "VARCHAR",
       "device": "VARCHAR", "stream": "VARCHAR", "grid": "VARCHAR", "block": "VARCHAR",
       "registers per thread": "VARCHAR", "shared memory": "VARCHAR", "bytes": "VARCHAR",
-      "graph id": "VARCHAR", "graph node id": "VARCHAR", "name": "VARCHAR"
+      "graph id": "VARCHAR", "graph node id": "VARCHAR", "name": "VARCHAR",
+      "kernel": "VARCHAR"
     }') AS args
   FROM read_json(
     $files,
@@ -56,5 +57,6 @@ SELECT
   TRY_CAST(args.bytes AS BIGINT) AS bytes,
   TRY_CAST(args."graph id" AS BIGINT) AS graph_id,
   TRY_CAST(args."graph node id" AS BIGINT) AS graph_node_id,
-  args.name AS label
+  args.name AS label,
+  args.kernel AS kernel_name
 FROM timed

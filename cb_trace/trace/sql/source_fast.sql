@@ -34,7 +34,8 @@ SELECT
   args.bytes,
   args."graph id" AS graph_id,
   args."graph node id" AS graph_node_id,
-  args.name AS label
+  args.name AS label,
+  args.kernel AS kernel_name
 FROM read_json(
   $files,
   format = 'array',
@@ -45,7 +46,8 @@ FROM read_json(
       "External id" BIGINT, correlation BIGINT, "Sequence number" BIGINT, "Fwd thread id" BIGINT,
       "Python id" BIGINT, "Python parent id" BIGINT, device INTEGER, stream BIGINT,
       grid VARCHAR, block VARCHAR, "registers per thread" INTEGER, "shared memory" BIGINT,
-      bytes BIGINT, "graph id" BIGINT, "graph node id" BIGINT, name VARCHAR
+      bytes BIGINT, "graph id" BIGINT, "graph node id" BIGINT, name VARCHAR,
+      kernel VARCHAR
     )'
   }
 )

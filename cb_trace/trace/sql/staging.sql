@@ -3,7 +3,8 @@ CREATE OR REPLACE TEMP TABLE raw_track (thread INTEGER, pid VARCHAR, tid VARCHAR
 CREATE OR REPLACE TEMP TABLE raw_meta (name VARCHAR, pid VARCHAR, tid VARCHAR, label VARCHAR);
 CREATE OR REPLACE TEMP TABLE raw_launch (
   launch_id BIGINT, category VARCHAR, name VARCHAR, thread INTEGER,
-  start_ns BIGINT, dur_ns BIGINT, correlation BIGINT
+  start_ns BIGINT, dur_ns BIGINT, correlation BIGINT, kernel_name VARCHAR, grid VARCHAR,
+  block VARCHAR
 );
 CREATE OR REPLACE TEMP TABLE raw_device (
   kernel_id BIGINT, category VARCHAR, name VARCHAR, device INTEGER, stream BIGINT, thread INTEGER,
