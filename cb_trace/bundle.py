@@ -128,6 +128,18 @@ class ReplayRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KnockoutRecord:
+    """The bare step with and without one module, timed in turn; a pair a place of both lists."""
+
+    path: str
+    phase: Phase  # of the work that is missing: forward, or step where the step also trains
+    deployment: Deployment
+    base_ns: list[int] = field(default_factory=list)
+    knocked_ns: list[int] = field(default_factory=list)
+    skipped: str | None = None  # the reason; then no samples
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterRecord:
     """One parameter and the module that owns it: what optimizer kernels are split by."""
 
@@ -190,6 +202,7 @@ class Manifest:
     notes: list[Note] = field(default_factory=list)
     parameters: list[ParameterRecord] = field(default_factory=list)
     graphs: list[CompiledGraph] = field(default_factory=list)
+    knockouts: list[KnockoutRecord] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ class BundleFrames:
     replay: pl.DataFrame
     replay_sample: pl.DataFrame
     note: pl.DataFrame
+    knockout: pl.DataFrame
     bare: dict[Deployment, BareStep]
 
 
@@ -82,6 +83,7 @@ def _frames(manifest: Manifest) -> BundleFrames:
             ),
         ),
         note=note_frame(run_id, manifest.notes, ids),
+        knockout=table_frame("knockout", _knockouts(manifest, ids)),
         bare=bare,
     )
 
@@ -145,6 +147,21 @@ def _step_samples(manifest: Manifest) -> Iterable[dict[str, Any]]:
         for place, ns in enumerate(block.ns):
             yield {"run_id": manifest.run.run_id, "kind": block.kind,
                    "deployment": block.deployment, "sample": place, "ns": ns}  # fmt: skip
+
+
+def _knockouts(manifest: Manifest, ids: dict[str, int]) -> Iterable[dict[str, Any]]:
+    """Median and bounds of the paired differences of every knock-out."""
+    for record in manifest.knockouts:
+        pairs = zip(record.base_ns, record.knocked_ns, strict=True)
+        lost = [base - knocked for base, knocked in pairs]
+        found = interval_stats(lost) if lost else None
+        yield {
+            "run_id": manifest.run.run_id, "module_id": ids[record.path], "phase": record.phase,
+            "deployment": record.deployment, "skipped": record.skipped,
+            "marginal_ns": found and found.median_ns, "low_ns": found and found.low_ns,
+            "high_ns": found and found.high_ns, "samples": found and found.samples,
+            "base_ns": interval_stats(record.base_ns).median_ns if lost else None,
+        }  # fmt: skip
 
 
 def _replays(manifest: Manifest, ids: dict[str, int]) -> pl.DataFrame:

@@ -278,6 +278,29 @@ VERDICT: Schema = {  # inclusive of children
     "text": "VARCHAR",  # one sentence: which number to believe, and why
 }
 
+KNOCKOUT: Schema = {  # from the bundle: the step with and without a module, in turn
+    "run_id": "VARCHAR",
+    "module_id": "INTEGER",
+    "phase": "VARCHAR",
+    "deployment": "VARCHAR",
+    "marginal_ns": "BIGINT",  # median of the paired differences
+    "low_ns": "BIGINT",
+    "high_ns": "BIGINT",
+    "samples": "INTEGER",
+    "base_ns": "BIGINT",  # median of the step as it is, among the pairs
+    "skipped": "VARCHAR",
+}
+MARGINAL: Schema = {  # inclusive of children
+    "run_id": "VARCHAR",
+    "module_id": "INTEGER",  # NULL: of the whole step
+    "phase": "VARCHAR",
+    "deployment": "VARCHAR",
+    "kind": "VARCHAR",  # marginal; of the step: predicted, kernel_sum, isolation_sum
+    "ns": "BIGINT",
+    "low_ns": "BIGINT",
+    "high_ns": "BIGINT",
+}
+
 # --- filled from hta/: what HolisticTraceAnalysis says (hta_schema.sql) --------------------------
 
 # ``rounded``: HTA rounded all times to whole microseconds, as it does unless told not to.
@@ -339,6 +362,8 @@ TABLES: dict[str, Schema] = {
     "partition": PARTITION,
     "term": TERM,
     "verdict": VERDICT,
+    "knockout": KNOCKOUT,
+    "marginal": MARGINAL,
     "hta_temporal": HTA_TEMPORAL,
     "hta_idle": HTA_IDLE,
     "hta_kernel_type": HTA_KERNEL_TYPE,

@@ -135,7 +135,7 @@ def ingest(
 def _ingest_bundle(run: _Ingest, bundle: Bundle) -> str:
     manifest = bundle.manifest
     frames = bundle_frames(manifest)
-    for table in ("run", "module", "step_sample", "replay_sample", "note"):
+    for table in ("run", "module", "step_sample", "replay_sample", "note", "knockout"):
         run.append(table, getattr(frames, table))
     loaded: dict[str, list[int]] = {}
     for trace_id, record in enumerate(manifest.traces):

@@ -10,6 +10,8 @@ from cb_trace.errors import CbTraceError
 if TYPE_CHECKING:
     import torch
 
+    from cb_trace.replay.knockout import KnockoutOptions
+
 Dtype = Literal["fp32", "bf16", "fp16"]
 
 
@@ -34,6 +36,7 @@ class RecordOptions:
     bare_seconds: float = 2.0  # at the least
     replay_seconds: float = 25.0  # for all isolated timing
     profiled_calls: int = 3  # of every replay
+    knockout: KnockoutOptions | None = None  # modules to take out of the step
     max_capture_bytes: int | None = None  # of live inputs; None: half of the free memory
 
     def __post_init__(self) -> None:

@@ -19,6 +19,7 @@ from torch.nn.parameter import is_lazy
 
 from cb_trace.bundle import (
     Deployment,
+    KnockoutRecord,
     Manifest,
     Note,
     RunRecord,
@@ -36,6 +37,7 @@ from cb_trace.capture.step import Step, dtype_name, grad_note, step_of, uses_gra
 from cb_trace.capture.tree import ModuleTree, check_eager, module_tree
 from cb_trace.providers.workload import Workload
 from cb_trace.replay.graph import capture_graph
+from cb_trace.replay.knockout import check_paths, knock_out
 from cb_trace.replay.timing import time_block
 from cb_trace.replay.walk import Replayer, ReplayOptions
 from cb_trace.version import VERSION
@@ -102,6 +104,7 @@ class _Recording:
         self.step: Step = step_of(workload, options, self.device)
         self.samples: list[StepSamples] = []
         self.traces: list[TraceRecord] = []
+        self.knockouts: list[KnockoutRecord] = []
         self.notes: list[Note] = [grad_note(uses_grad(workload, options))]
 
     def run(self) -> None:
@@ -109,6 +112,8 @@ class _Recording:
         self.progress("warm-up")
         warm_up(self.step, self.workload.name, self.options.warmup, self.device)
         self.tree: ModuleTree = module_tree(self.workload.model)
+        if self.options.knockout is not None:
+            check_paths(self.options.knockout, self.tree.modules)
         self.replayer = self._replayer()
         if self.replayer:
             self.progress("live inputs")
@@ -118,6 +123,8 @@ class _Recording:
         self.environment: Environment = environment(self.device, self.step)
         if self.replayer:
             self._interruptible(self.replayer.time)
+        if self.options.knockout is not None:
+            self._interruptible(self._knock_out)
         self._profile()
         if self.replayer:
             self._interruptible(self._profile_replays)
@@ -138,6 +145,7 @@ class _Recording:
             replays=replays,
             notes=[*self.notes, *notes, *changes],
             parameters=self.tree.parameters,
+            knockouts=self.knockouts,
         )
 
     def _replayer(self) -> Replayer | None:
@@ -172,6 +180,19 @@ class _Recording:
             self.notes.append(Note(reason="no graph deployment", detail=captured.reason))
             return
         self._bare("bare", "graph", captured.replay)
+
+    def _knock_out(self) -> None:
+        assert self.options.knockout is not None
+        self.knockouts = knock_out(
+            self.tree.modules,
+            self.step,
+            self.device,
+            "forward",
+            self.options.knockout,
+            self.replayer.records if self.replayer else [],
+            graph=self.options.graph,
+            progress=self.progress,
+        )
 
     def _profile(self) -> None:
         self.progress("profiled steps")

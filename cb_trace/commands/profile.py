@@ -33,6 +33,13 @@ from cb_trace.commands.recording import Request, is_bundle_name, record_bundle
     help="Time for all isolated measurements together.",
 )
 @click.option(
+    "--knockout",
+    is_flag=False,
+    flag_value="top:20",
+    metavar="[=top:N|PATH,…]",
+    help="Also measure what the step loses without a module: the N costliest alone, or these.",
+)
+@click.option(
     "-o",
     "output",
     metavar="FILE",
@@ -51,6 +58,7 @@ def command(
     steps: int,
     no_dedup: bool,
     budget: float | None,
+    knockout: str | None,
     output: str | None,
     force: bool,
 ) -> None:
@@ -70,6 +78,7 @@ def command(
         replay=True,
         dedup=not no_dedup,
         budget_seconds=budget,
+        knockout=knockout,
     )
     target = output or str(default_name(provider, preset, request.settings, ".duckdb"))
     if is_bundle_name(target):

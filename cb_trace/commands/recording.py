@@ -27,6 +27,7 @@ class Request:
     replay: bool
     dedup: bool = True
     budget_seconds: float | None = None
+    knockout: str | None = None
 
 
 def is_bundle_name(output: str) -> bool:
@@ -70,6 +71,7 @@ def record_bundle(request: Request, target: Path, *, force: bool) -> None:
 
 def _options(request: Request, device: str) -> RecordOptions:
     from cb_trace.capture.options import RecordOptions
+    from cb_trace.replay.knockout import parse_knockout
 
     options = RecordOptions(
         device=device,
@@ -78,6 +80,7 @@ def _options(request: Request, device: str) -> RecordOptions:
         steps=request.steps,
         replay=request.replay,
         dedup=request.dedup,
+        knockout=None if request.knockout is None else parse_knockout(request.knockout),
     )
     if request.budget_seconds is None:
         return options
@@ -90,5 +93,9 @@ def say_replays(manifest: Manifest) -> None:
     measured = {replay.path for replay in manifest.replays if not replay.skipped}
     if manifest.replays:
         say(f"measured {len(measured)} modules alone, skipped {len(skipped - measured)}")
+    if manifest.knockouts:
+        taken = {record.path for record in manifest.knockouts if not record.skipped}
+        left = {record.path for record in manifest.knockouts} - taken
+        say(f"knocked out {len(taken)} modules, skipped {len(left)}")
     if any(note.reason == "interrupted" for note in manifest.notes):
         say("interrupted: what was measured until then is kept")

@@ -109,6 +109,7 @@ def _new_database(part: Path, target: Path) -> DuckDBPyConnection:
             f"cannot write {target}: {cause}", hint="choose a folder you can write to"
         ) from error
     run_script(connection, "schema.sql")
+    run_script(connection, "causal_schema.sql")
     run_script(connection, "hta_schema.sql")
     return connection
 

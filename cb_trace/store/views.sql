@@ -18,7 +18,7 @@ SELECT
     context.busy_ns / 1e3 AS busy_us,
     context.exposed_ns / 1e3 AS exposed_us,
     cost.ns / 1e3 AS cost_us,
-    NULL::DOUBLE AS marginal_us,
+    marginal.ns / 1e3 AS marginal_us,
     hot.wall_ns / 1e3 AS isolated_us,
     hot.busy_ns / 1e3 AS isolated_gpu_us,
     cold.busy_ns / 1e3 AS isolated_cold_us,
@@ -32,9 +32,9 @@ SELECT
     _terms.contention_ns / 1e3 AS contention_us,
     _terms.idle_ns / 1e3 AS idle_us,
     _terms.residual_ns / 1e3 AS residual_us,
-    NULL::DOUBLE AS knockout_us,
-    NULL::DOUBLE AS knockout_low_us,
-    NULL::DOUBLE AS knockout_high_us,
+    knockout.marginal_ns / 1e3 AS knockout_us,
+    knockout.low_ns / 1e3 AS knockout_low_us,
+    knockout.high_ns / 1e3 AS knockout_high_us,
     hot.spread_ns / nullif(hot.wall_ns, 0) AS spread,
     verdict.text AS verdict,
     hot.isolated_from
@@ -50,6 +50,15 @@ LEFT JOIN _terms
     ON _terms.module_id = cost.module_id
     AND _terms.phase = cost.phase
     AND _terms.deployment = cost.deployment
+LEFT JOIN marginal
+    ON marginal.module_id = cost.module_id
+    AND marginal.phase = cost.phase
+    AND marginal.deployment = cost.deployment
+    AND marginal.kind = 'marginal'
+LEFT JOIN knockout
+    ON knockout.module_id = cost.module_id
+    AND knockout.phase = cost.phase
+    AND knockout.deployment = cost.deployment
 LEFT JOIN verdict
     ON verdict.module_id = cost.module_id
     AND verdict.phase = cost.phase

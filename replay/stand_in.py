@@ -1,0 +1,265 @@
+"""A module whose forward is replaced by the output it had: what knock-out takes out of the step.
+
+The output of every call in one step is copied once, strides and alignment included, and given out
+again call by call. Where autograd records the step, the stand-in also gives back the gradients
+that the call gave to its inputs, so that the backward of everything before it still runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from cb_trace.replay.guard import ModuleState, RngState
+from cb_trace.replay.inputs import InputPlan, ThawedInputs, freeze, plan_inputs
+from cb_trace.replay.tensors import UncopyableError
+
+Forward = Callable[..., Any]
+
+
+class UnfitError(Exception):
+    """A module whose output cannot be replaced; the message is the reason to store."""
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    """One recorded call: its output taken apart, and the gradients it gave to its inputs."""
+
+    leaves: list[Any]
+    structure: pytree.TreeSpec
+    places: list[int]  # of the tensors among the leaves
+    tensors: ThawedInputs
+    differentiable: list[int]  # of those, which autograd reaches
+    gradients: list[torch.Tensor | None] = field(default_factory=list)  # one a differentiable input
+
+    def output(self, inputs: Sequence[torch.Tensor]) -> Any:
+        """The output once more, tied to the inputs where autograd records."""
+        leaves = list(self.leaves)
+        for place, tensor in zip(self.places, self.tensors.args, strict=True):
+            leaves[place] = tensor
+        if self.differentiable and torch.is_grad_enabled():
+            anchor = torch.zeros((), requires_grad=True)
+            tied = _Stand.apply(self, anchor, *inputs)  # type: ignore[no-untyped-call]
+            for number, tensor in zip(self.differentiable, tied, strict=True):
+                leaves[self.places[number]] = tensor
+        return pytree.tree_unflatten(leaves, self.structure)
+
+
+class StandIn:
+    """Records a module's outputs in one step, and then stands in for its forward.
+
+    :raises UnfitError: from :meth:`record`, where the output cannot be replaced.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+        self._calls: list[_Call] = []
+        self._next = 0
+        self._reason: str | None = None
+        self.draws = False  # it takes random numbers
+
+    def record(self, step: Callable[[], object]) -> None:
+        """Run the step once, keeping what every call of the module gives."""
+        forward: Forward = self._module.forward
+
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            return self._watched(forward, args, kwargs)
+
+        with _forward(self._module, watched):
+            step()
+        if self._reason is None and not self._calls:
+            self._reason = "never called in the step"
+        if self._reason is not None:
+            self._calls.clear()
+            raise UnfitError(self._reason)
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """The module gives its recorded outputs for as long as the block lasts."""
+
+        def given(*args: Any, **kwargs: Any) -> Any:
+            call = self._calls[self._next]
+            self._next = (self._next + 1) % len(self._calls)
+            return call.output(_differentiable(args, kwargs))
+
+        self._next = 0
+        with _forward(self._module, given):
+            yield
+
+    def at_start(self) -> bool:
+        """Whether the steps that ran called the module as often as the recorded one."""
+        return self._next == 0
+
+    def written(self) -> bool:
+        """Whether a later operator wrote into a recorded output."""
+        return any(call.tensors.mutated() for call in self._calls)
+
+    # --- recording ----------------------------------------------------------------------------
+
+    def _watched(self, forward: Forward, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self._reason is not None:
+            return forward(*args, **kwargs)
+        with torch.inference_mode(False), torch.no_grad():
+            before, state, rng = _Inputs(args, kwargs), ModuleState(self._module), RngState.now()
+        gradients: list[torch.Tensor | None] = []
+        if torch.is_grad_enabled():
+            args, kwargs = _tapped(args, kwargs, gradients)
+        output = forward(*args, **kwargs)
+        with torch.inference_mode(False), torch.no_grad():
+            self._reason = before.reason or _effect(before, state, output, self._module)
+            self.draws = self.draws or not _same_rng(rng, RngState.now())
+            if self._reason is None:
+                self._keep(output, gradients)
+        return output
+
+    def _keep(self, output: Any, gradients: list[torch.Tensor | None]) -> None:
+        leaves, structure = pytree.tree_flatten(output)
+        places = [n for n, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+        if not places:
+            self._reason = "its output holds no tensor"
+            return
+        try:
+            plan = _plan([leaves[n] for n in places])
+            thawed = freeze(plan).thaw(own=True)
+        except (UncopyableError, torch.OutOfMemoryError) as error:
+            self._reason = f"its output cannot be copied: {error}"
+            return
+        reached = [n for n, place in enumerate(places) if leaves[place].requires_grad]
+        thawed.args = tuple(tensor.detach() for tensor in thawed.args)
+        for place in places:
+            leaves[place] = None  # the step's own tensors are not kept alive
+        self._calls.append(_Call(leaves, structure, places, thawed, reached, gradients))
+
+
+@contextmanager
+def _forward(module: nn.Module, forward: Forward) -> Iterator[None]:
+    """Give a module a forward of its own, and take it away again."""
+    held = vars(module)
+    before = held.get("forward")
+    held["forward"] = forward
+    try:
+        yield
+    finally:
+        if before is None:
+            held.pop("forward", None)
+        else:
+            held["forward"] = before
+
+
+class _Inputs:
+    """A call's input tensors with a copy of their bytes, and the storages they lie in."""
+
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.reason: str | None = None
+        self.storages: set[int] = set()
+        tensors = _tensors((args, kwargs))
+        try:
+            self._plan = _plan(tensors)
+            self._copy = freeze(self._plan)
+        except (UncopyableError, torch.OutOfMemoryError) as error:
+            self.reason = f"its inputs cannot be watched: {error}"
+            return
+        self.storages = _storages(self._plan)
+
+    def written(self) -> bool:
+        return not self._copy.matches(self._plan)
+
+
+def _effect(before: _Inputs, state: ModuleState, output: Any, module: nn.Module) -> str | None:
+    """What a call does besides giving an output of its own."""
+    if before.written():
+        return "it writes to its inputs"
+    if state.changed() or state.changed_parameters():
+        return "it changes its own state"
+    held = [*module.parameters(), *module.buffers()]
+    try:
+        given = _storages(_plan(_tensors(output)))
+        own = _storages(_plan(held))
+    except UncopyableError as error:
+        return f"its output cannot be copied: {error}"
+    if given & before.storages:
+        return "its output shares memory with its inputs"
+    if given & own:
+        return "its output shares memory with its parameters or buffers"
+    return None
+
+
+def _tensors(tree: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+
+
+def _plan(tensors: Sequence[torch.Tensor]) -> InputPlan:
+    return plan_inputs(tuple(tensors), {}, set())
+
+
+def _storages(plan: InputPlan) -> set[int]:
+    """Storages with something in them, by identity."""
+    found = (spec.storage for spec in plan.tensors.storages)
+    return {storage._cdata for storage in found if storage.nbytes()}
+
+
+def _same_rng(one: RngState, other: RngState) -> bool:
+    return (
+        torch.equal(one.cpu, other.cpu)
+        and one.python == other.python
+        and len(one.cuda) == len(other.cuda)
+        and all(torch.equal(a, b) for a, b in zip(one.cuda, other.cuda, strict=True))
+    )
+
+
+# --- autograd ---------------------------------------------------------------------------------
+
+
+def _differentiable(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    if not torch.is_grad_enabled():
+        return []
+    return [tensor for tensor in _tensors((args, kwargs)) if tensor.requires_grad]
+
+
+def _tapped(
+    args: tuple[Any, ...], kwargs: dict[str, Any], gradients: list[torch.Tensor | None]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The inputs, those that require grad led through an identity that keeps their gradient."""
+
+    def tap(leaf: Any) -> Any:
+        if not (isinstance(leaf, torch.Tensor) and leaf.requires_grad):
+            return leaf
+        gradients.append(None)
+        return _Tap.apply(gradients, len(gradients) - 1, leaf)  # type: ignore[no-untyped-call]
+
+    tapped: tuple[tuple[Any, ...], dict[str, Any]] = pytree.tree_map(tap, (args, kwargs))
+    return tapped
+
+
+class _Tap(torch.autograd.Function):
+    """The identity; its backward keeps the gradient that one call gave to one input."""
+
+    @staticmethod
+    def forward(ctx: Any, gradients: list[Any], place: int, tensor: torch.Tensor) -> torch.Tensor:
+        ctx.gradients, ctx.place = gradients, place
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        ctx.gradients[ctx.place] = grads[0].detach().clone()
+        return None, None, grads[0]
+
+
+class _Stand(torch.autograd.Function):
+    """Recorded outputs forward, recorded gradients backward."""
+
+    @staticmethod
+    def forward(ctx: Any, call: _Call, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        ctx.call, ctx.count = call, len(inputs)
+        return tuple(call.tensors.args[number].detach() for number in call.differentiable)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        gradients = ctx.call.gradients
+        return None, None, *(gradients[n] for n in range(ctx.count - 1))

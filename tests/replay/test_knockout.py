@@ -1,0 +1,233 @@
+"""Knock-out: what stands in for a module, what cannot be replaced, and what is measured."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from cb_trace.bundle import KnockoutRecord, ReplayRecord
+from cb_trace.errors import CbTraceError
+from cb_trace.replay.knockout import Knockout, KnockoutOptions, chosen_modules, parse_knockout
+from cb_trace.replay.stand_in import StandIn
+
+CPU = torch.device("cpu")
+FAST = KnockoutOptions(budget_seconds=0.2, min_pairs=3)
+
+
+class Net(nn.Module):
+    """``body`` between two layers; its result goes through ``after``."""
+
+    def __init__(self, body: nn.Module, after: Callable[[Any], Any] = lambda x: x) -> None:
+        super().__init__()
+        self.first, self.body, self.last = nn.Linear(4, 4), body, nn.Linear(4, 4)
+        self.after = after
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.last(self.after(self.body(self.first(x))))
+        return out
+
+
+class Slow(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        time.sleep(0.005)
+        return x * 2
+
+
+class Nested(nn.Module):
+    def forward(self, x: torch.Tensor) -> dict[str, Any]:
+        return {"a": [x + 1, None], "b": (x.t() * 2, 3)}
+
+
+class Counting(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: torch.Tensor
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.seen += 1
+        return x * 1
+
+
+class InPlace(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.add_(1) * 2
+
+
+class Secret(nn.Module):
+    """Leaves something outside itself that the step reads."""
+
+    def __init__(self, left: list[torch.Tensor]) -> None:
+        super().__init__()
+        self.hidden: Callable[[], list[torch.Tensor]] = lambda: left
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.hidden()[:] = [x.detach() * 100 + torch.rand(()) * 0]
+        return x * 2
+
+
+class Words(nn.Module):
+    def forward(self, x: torch.Tensor) -> str:
+        return "none"
+
+
+def knocked(net: nn.Module, path: str = "body", **options: Any) -> KnockoutRecord:
+    x = torch.ones(2, 4)
+
+    def step() -> object:
+        with torch.no_grad():
+            return net(x)
+
+    knockout = Knockout(dict(net.named_modules()), step, CPU, "forward", FAST, lambda _: None)
+    knockout.run([path], graph=False, known={}, **options)
+    (record,) = knockout.records
+    return record
+
+
+def test_the_step_is_faster_by_the_module() -> None:
+    net = Net(Slow())
+    record = knocked(net)
+    assert record.skipped is None
+    assert (record.path, record.phase, record.deployment) == ("body", "forward", "eager")
+    assert len(record.base_ns) == len(record.knocked_ns) >= 3
+    assert min(record.base_ns) > 5_000_000 > max(record.knocked_ns) - min(record.base_ns)
+    assert "forward" not in vars(net.body)
+
+
+@pytest.mark.parametrize(
+    ("body", "after", "reason"),
+    [
+        (InPlace(), None, "it writes to its inputs"),
+        (nn.Identity(), None, "its output shares memory with its inputs"),
+        (Counting(), None, "it changes its own state"),
+        (Words(), lambda _: torch.ones(2, 4), "its output holds no tensor"),
+        (nn.Linear(4, 4), lambda x: x.add_(1), "a later operator writes into its output"),
+    ],
+)
+def test_what_cannot_be_replaced(
+    body: nn.Module, after: Callable[[Any], Any] | None, reason: str
+) -> None:
+    record = knocked(Net(body, after or (lambda x: x)))
+    assert record.skipped is not None
+    assert record.skipped.startswith(reason)
+    assert (record.base_ns, record.knocked_ns) == ([], [])
+
+
+def test_a_module_that_is_never_called() -> None:
+    net = Net(nn.Tanh())
+    net.idle = nn.Linear(1, 1)
+    assert knocked(net, "idle").skipped == "never called in the step"
+
+
+def test_effects_besides_the_output_show_in_the_values() -> None:
+    left: list[torch.Tensor] = []
+    calls = [0]
+
+    def after(x: torch.Tensor) -> torch.Tensor:
+        calls[0] += 1
+        return x + (left.pop() if left else 0)
+
+    record = knocked(Net(Secret(left), after))
+    # It draws a random number, so values are not held against it; a quiet module's are.
+    assert record.skipped is None
+    quiet = Secret(left)
+
+    def leave(x: torch.Tensor) -> torch.Tensor:
+        left.append(x * 100)
+        return x * 2
+
+    quiet.forward = leave  # type: ignore[method-assign]
+    assert str(knocked(Net(quiet, after)).skipped).startswith("it has effects besides its output")
+    assert "forward" in vars(quiet)
+
+
+def test_a_reason_that_is_known_is_kept() -> None:
+    knockout = Knockout({"a": nn.Tanh()}, lambda: None, CPU, "forward", FAST, lambda _: None)
+    knockout.run(["a"], graph=False, known={"a": "runs collectives"})
+    assert [record.skipped for record in knockout.records] == ["runs collectives"]
+
+
+def test_nested_outputs_come_back_call_by_call_as_they_were() -> None:
+    module, seen = Nested(), []
+    inputs = [torch.arange(6.0).reshape(2, 3), torch.ones(2, 3)]
+    stand_in = StandIn(module)
+    stand_in.record(lambda: [module(x) for x in inputs])
+    with stand_in.installed():
+        seen = [module(torch.zeros(2, 3)) for _ in inputs]
+    for given, x in zip(seen, inputs, strict=True):
+        truth = Nested()(x)
+        assert torch.equal(given["a"][0], truth["a"][0])
+        assert torch.equal(given["b"][0], truth["b"][0])
+        assert given["b"][0].stride() == truth["b"][0].stride()
+        assert (given["a"][1], given["b"][1]) == (None, 3)
+    assert stand_in.at_start()
+
+
+def test_the_backward_of_what_comes_before_still_runs() -> None:
+    torch.manual_seed(0)
+    net = Net(nn.Linear(4, 4))
+    x = torch.ones(2, 4)
+
+    def step() -> None:
+        net.zero_grad()
+        net(x).sum().backward()
+
+    step()
+    truth = {name: p.grad.clone() for name, p in net.named_parameters() if p.grad is not None}
+    stand_in = StandIn(net.body)
+    stand_in.record(step)
+    with stand_in.installed():
+        step()
+    found = {name: p.grad for name, p in net.named_parameters() if p.grad is not None}
+    assert set(found) == {"first.weight", "first.bias", "last.weight", "last.bias"}
+    assert all(torch.equal(grad, truth[name]) for name, grad in found.items())
+
+
+def test_inference_tensors() -> None:
+    net, x = Net(nn.Tanh()), torch.ones(2, 4)
+
+    def step() -> torch.Tensor:
+        with torch.inference_mode():
+            out: torch.Tensor = net(x)
+            return out
+
+    knockout = Knockout(dict(net.named_modules()), step, CPU, "forward", FAST, lambda _: None)
+    knockout.run(["body"], graph=False, known={})
+    assert knockout.records[0].skipped is None
+
+
+def replayed(path: str, ns: int, calls: int, number: int, measured: int | None = None) -> Any:
+    return ReplayRecord(
+        replay_id=number, path=path, phase="forward", condition="hot", call_index=0, calls=calls,
+        measured_id=number if measured is None else measured,
+        samples_ns=[] if measured is not None else [ns],
+    )  # fmt: skip
+
+
+def test_the_costliest_are_chosen_by_time_alone_times_calls() -> None:
+    replays = [
+        replayed("", 900, 1, 0),
+        replayed("a", 50, 3, 1),
+        replayed("b", 100, 1, 2),
+        replayed("c", 0, 2, 3, measured=2),
+        replayed("d", 10, 1, 4),
+    ]
+    known = {path: nn.Tanh() for path in ("", "a", "b", "c", "d")}
+    assert chosen_modules(KnockoutOptions(top=2), replays, known) == ["c", "a"]
+    named = KnockoutOptions(top=1, paths=("d", "c"))
+    assert chosen_modules(named, replays, known) == ["d", "c", "a"]
+    with pytest.raises(CbTraceError, match="no module 'e'"):
+        chosen_modules(KnockoutOptions(paths=("e",)), replays, known)
+
+
+def test_the_words_of_the_option() -> None:
+    assert parse_knockout("top:7") == KnockoutOptions(top=7)
+    assert parse_knockout("top") == KnockoutOptions(top=20)
+    assert parse_knockout("h.0, top:2,lm_head") == KnockoutOptions(top=2, paths=("h.0", "lm_head"))
+    with pytest.raises(CbTraceError, match="names no module"):
+        parse_knockout(" ,")
