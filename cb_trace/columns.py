@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from cb_trace.columns_work import WORK_TABLES
+
 if TYPE_CHECKING:
     import polars as pl
 
@@ -364,6 +366,7 @@ TABLES: dict[str, Schema] = {
     "verdict": VERDICT,
     "knockout": KNOCKOUT,
     "marginal": MARGINAL,
+    **WORK_TABLES,
     "hta_temporal": HTA_TEMPORAL,
     "hta_idle": HTA_IDLE,
     "hta_kernel_type": HTA_KERNEL_TYPE,

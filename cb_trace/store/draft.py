@@ -23,7 +23,7 @@ STORAGE_VERSION = "v1.2.0"
 # Measured: an empty profile takes 78 KB with 64 KB blocks, 274 KB with the default 256 KB. Blocks
 # of 16 KB save a little more but hold no dictionary: 1 M kernels take 51 MB instead of 7 MB.
 BLOCK_SIZE = 65536
-VIEWS = ("view_steps.sql", "views.sql", "view_kernel_diff.sql")
+VIEWS = ("view_steps.sql", "views.sql", "view_kernel_diff.sql", "view_roofline.sql")
 CHECKPOINT_THRESHOLD = "256MB"  # bounds the log of a long load (ingest.md, Scale)
 
 
@@ -110,6 +110,7 @@ def _new_database(part: Path, target: Path) -> DuckDBPyConnection:
         ) from error
     run_script(connection, "schema.sql")
     run_script(connection, "causal_schema.sql")
+    run_script(connection, "work_schema.sql")
     run_script(connection, "hta_schema.sql")
     return connection
 

@@ -69,6 +69,7 @@ def test_the_comment_of_every_time_and_size_names_its_unit(profile: DuckDBPyConn
 def test_the_public_views_are_those_of_the_design(profile: DuckDBPyConnection) -> None:
     views = columns_of(profile, "view")
     assert {name for name in views if not name.startswith("_")} == {
-        "compare", "coverage", "step_partition", "fused_kernel", "kernel_diff",
+        "compare", "coverage", "step_partition", "fused_kernel", "kernel_diff", "roofline",
+        "memory_by_module",
     }  # fmt: skip
     assert list(views["compare"]) == COMPARE.split()

@@ -1,0 +1,66 @@
+"""Tables of counted work, held memory and ceilings: part of :mod:`cb_trace.columns`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cb_trace.columns import Schema
+
+COST: Schema = {  # inclusive of children
+    "run_id": "VARCHAR",
+    "module_id": "INTEGER",
+    "phase": "VARCHAR",
+    "call_index": "INTEGER",
+    "calls": "INTEGER",
+    "flops": "BIGINT",  # a call, as all that follows
+    "flops_extended": "BIGINT",
+    "dtype": "VARCHAR",  # of most of flops
+    "dtype_ratio": "DOUBLE",
+    "uncounted_ops": "BIGINT",
+    "bytes_compulsory": "BIGINT",
+    "bytes_requested": "BIGINT",
+}
+UNCOUNTED_OP: Schema = {  # inclusive of children
+    "run_id": "VARCHAR",
+    "module_id": "INTEGER",
+    "phase": "VARCHAR",
+    "name": "VARCHAR",
+    "calls": "BIGINT",  # per step
+    "kernel_ns": "BIGINT",  # per step, as profiled; NULL without a context trace
+}
+MEMORY: Schema = {  # inclusive of children
+    "run_id": "VARCHAR",
+    "module_id": "INTEGER",
+    "phase": "VARCHAR",
+    "scope": "VARCHAR",  # context, isolated
+    "peak_bytes": "BIGINT",
+    "saved_for_backward_bytes": "BIGINT",
+    "output_bytes": "BIGINT",
+}
+CEILING: Schema = {
+    "run_id": "VARCHAR",
+    "source": "VARCHAR",  # measured, or the name of a datasheet
+    "kind": "VARCHAR",  # matmul, memory, copy, triad, empty_event_pair, eager_op, graph_kernel
+    "dtype": "VARCHAR",
+    "shape": "VARCHAR",
+    "value": "DOUBLE",
+    "unit": "VARCHAR",
+    "chosen": "BOOLEAN",
+}
+KERNEL_CLASS: Schema = {  # per step, inclusive of children, as profiled
+    "run_id": "VARCHAR",
+    "module_id": "INTEGER",
+    "phase": "VARCHAR",
+    "kernel_ns": "BIGINT",
+    "communication_ns": "BIGINT",
+    "short_ns": "BIGINT",  # of kernels under 5 µs, or of less than one wave
+}
+
+WORK_TABLES: dict[str, Schema] = {
+    "cost": COST,
+    "uncounted_op": UNCOUNTED_OP,
+    "memory": MEMORY,
+    "ceiling": CEILING,
+    "kernel_class": KERNEL_CLASS,
+}

@@ -1,0 +1,85 @@
+-- Counted work, held memory, and the ceilings that modules are held against. docs/counting.md says
+-- what is counted.
+
+CREATE TABLE cost (
+    run_id VARCHAR, module_id INTEGER, phase VARCHAR, call_index INTEGER, calls INTEGER,
+    flops BIGINT, flops_extended BIGINT, dtype VARCHAR, dtype_ratio DOUBLE,
+    uncounted_ops BIGINT, bytes_compulsory BIGINT, bytes_requested BIGINT
+);
+COMMENT ON TABLE cost IS
+    'Work of one call of a module, children included, counted on an uncompiled step';
+COMMENT ON COLUMN cost.run_id IS 'Recording';
+COMMENT ON COLUMN cost.module_id IS 'Module';
+COMMENT ON COLUMN cost.phase IS 'forward, backward, recompute or optimizer';
+COMMENT ON COLUMN cost.call_index IS 'First such call within the step, from 0';
+COMMENT ON COLUMN cost.calls IS 'Calls a step with just these figures';
+COMMENT ON COLUMN cost.flops IS
+    'FLOPs a call that torch''s counter knows: 2mnk, causal attention in full, no bias, no softmax';
+COMMENT ON COLUMN cost.flops_extended IS
+    'FLOPs a call with elementwise work, norms, softmax and embedding bags, causal attention halved';
+COMMENT ON COLUMN cost.dtype IS 'Precision of most of flops: bf16, fp16, tf32, fp32, fp8, …';
+COMMENT ON COLUMN cost.dtype_ratio IS 'Part of flops in that precision, ratio';
+COMMENT ON COLUMN cost.uncounted_ops IS 'Calls of operators that no formula covers, a call';
+COMMENT ON COLUMN cost.bytes_compulsory IS
+    'Bytes a call that must cross the module''s border once: inputs, weights, distinct rows, outputs';
+COMMENT ON COLUMN cost.bytes_requested IS
+    'Bytes a call that its operators ask for one by one, every row in sectors of 32 bytes';
+
+CREATE TABLE uncounted_op (
+    run_id VARCHAR, module_id INTEGER, phase VARCHAR, name VARCHAR, calls BIGINT, kernel_ns BIGINT
+);
+COMMENT ON TABLE uncounted_op IS
+    'One operator that no FLOP formula covers, in a module and those below it';
+COMMENT ON COLUMN uncounted_op.run_id IS 'Recording';
+COMMENT ON COLUMN uncounted_op.module_id IS 'Module';
+COMMENT ON COLUMN uncounted_op.phase IS 'Phase';
+COMMENT ON COLUMN uncounted_op.name IS 'Operator as in a trace';
+COMMENT ON COLUMN uncounted_op.calls IS 'Calls a step';
+COMMENT ON COLUMN uncounted_op.kernel_ns IS
+    'Duration of the kernels launched inside it a step, as profiled, ns';
+
+CREATE TABLE memory (
+    run_id VARCHAR, module_id INTEGER, phase VARCHAR, scope VARCHAR, peak_bytes BIGINT,
+    saved_for_backward_bytes BIGINT, output_bytes BIGINT
+);
+COMMENT ON TABLE memory IS 'Bytes that a module needs while it runs, children included';
+COMMENT ON COLUMN memory.run_id IS 'Recording';
+COMMENT ON COLUMN memory.module_id IS 'Module';
+COMMENT ON COLUMN memory.phase IS 'Phase';
+COMMENT ON COLUMN memory.scope IS 'context (in the step) or isolated (alone)';
+COMMENT ON COLUMN memory.peak_bytes IS
+    'Most bytes in use above those at the begin of the call, of its largest call; on the CPU bytes '
+    'of tensors, on CUDA of the allocator';
+COMMENT ON COLUMN memory.saved_for_backward_bytes IS
+    'Bytes of activations that all its calls in a step keep for the backward';
+COMMENT ON COLUMN memory.output_bytes IS 'Bytes of the outputs of its largest call';
+
+CREATE TABLE ceiling (
+    run_id VARCHAR, source VARCHAR, kind VARCHAR, dtype VARCHAR, shape VARCHAR, value DOUBLE,
+    unit VARCHAR, chosen BOOLEAN
+);
+COMMENT ON TABLE ceiling IS
+    'What the device can do at best: measured on it, or by the datasheet of a device we know';
+COMMENT ON COLUMN ceiling.run_id IS 'Recording';
+COMMENT ON COLUMN ceiling.source IS 'measured, or the datasheet';
+COMMENT ON COLUMN ceiling.kind IS
+    'matmul, copy, triad, memory (datasheet), empty_event_pair, eager_op or graph_kernel';
+COMMENT ON COLUMN ceiling.dtype IS 'Precision of a matmul; datasheet figures are the dense ones';
+COMMENT ON COLUMN ceiling.shape IS 'm×n×k of a matmul, buffer of a copy';
+COMMENT ON COLUMN ceiling.value IS 'Figure, in unit';
+COMMENT ON COLUMN ceiling.unit IS 'flop/s, byte/s or ns';
+COMMENT ON COLUMN ceiling.chosen IS 'Whether it is the best of its kind and dtype';
+
+CREATE TABLE kernel_class (
+    run_id VARCHAR, module_id INTEGER, phase VARCHAR, kernel_ns BIGINT, communication_ns BIGINT,
+    short_ns BIGINT
+);
+COMMENT ON TABLE kernel_class IS
+    'Kernel time of a module by what it says about the bound, per step, as profiled';
+COMMENT ON COLUMN kernel_class.run_id IS 'Recording';
+COMMENT ON COLUMN kernel_class.module_id IS 'Module';
+COMMENT ON COLUMN kernel_class.phase IS 'Phase';
+COMMENT ON COLUMN kernel_class.kernel_ns IS 'All kernels (K), ns';
+COMMENT ON COLUMN kernel_class.communication_ns IS 'Kernels of collectives, ns';
+COMMENT ON COLUMN kernel_class.short_ns IS
+    'Kernels under 5 us, or of fewer blocks than the device has multiprocessors, ns';
