@@ -89,8 +89,13 @@ def context_kernels(
 
 def context_instances(rows: pl.DataFrame) -> pl.DataFrame:
     """One row a kernel of the step: what repeats from step to step is one."""
-    return rows.group_by(*GROUP, *_SAME, "number").agg(
-        pl.col("position").min(), pl.col("whole").all()
+    return (
+        rows.group_by(*GROUP, *_SAME, "number")
+        .agg(pl.col("position").min(), pl.col("whole").all())
+        # Steps that differ may leave two in one place: the order must not be one of chance.
+        .sort("position", *_SAME, "number")
+        .drop("position")
+        .with_row_index("position")
     )
 
 
@@ -120,7 +125,7 @@ def alone_instances(
         .explode("copy")
         .drop_nulls("copy")
         .join(once, on="measured_id")
-        .sort(*GROUP, "call_index", "replay_id", "copy", "place", "number")
+        .sort(*GROUP, "call_index", "replay_id", "copy", "place", *_SAME, "number")
         .with_row_index("position")
         .select(*GROUP, "replay_id", *_SAME, "position", "raw")
     )

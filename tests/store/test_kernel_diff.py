@@ -67,8 +67,8 @@ def test_the_four_cases_children_included(tmp_path: Path) -> None:
 def test_a_kernel_that_runs_more_often_on_one_side_is_split(tmp_path: Path) -> None:
     context: dict[int, list[Kernel]] = {FC_0: [(0, "gemm", 4_000), (0, "gemm", 6_000)]}
     assert diff(tmp_path, traced(context, [[(0, "gemm", 3_000)]])) == [
-        ("aten::mm", "same", "gemm", "gemm", 1.0, 1.0, 5.0, 3.0),
-        ("aten::mm", "only here", "gemm", None, 1.0, 0.0, 5.0, 0.0),
+        ("aten::mm", "same", "gemm", "gemm", 1.0, 1.0, 4.0, 3.0),
+        ("aten::mm", "only here", "gemm", None, 1.0, 0.0, 6.0, 0.0),
     ]
 
 
@@ -86,3 +86,41 @@ def test_only_replayed_modules_have_rows(tmp_path: Path) -> None:
     with opened(tmp_path / "p.duckdb", rows) as profile:
         found = profile.execute("SELECT DISTINCT path FROM kernel_diff").fetchall()
     assert found == [("blocks.0",)]
+
+
+def test_another_grid_is_another_choice_of_kernel(tmp_path: Path) -> None:
+    rows = traced({FC_0: [(0, "gemm", 4_000)]}, [[(0, "gemm", 3_000)]])
+    for kernel in rows["kernel"]:
+        kernel |= {"grid": "[8, 1, 1]" if kernel["trace_id"] else "[4, 1, 1]", "block": "[1, 1, 1]"}
+    with opened(tmp_path / "p.duckdb", rows) as profile:
+        found = profile.execute(
+            "SELECT status, context_kernel, isolated_kernel, context_grid, isolated_grid "
+            "FROM kernel_diff WHERE path = 'blocks.0'"
+        ).fetchall()
+    assert found == [("changed", "gemm", "gemm", "[4, 1, 1]", "[8, 1, 1]")]
+
+
+def test_a_kernel_without_operator_matches_by_name(tmp_path: Path) -> None:
+    context: dict[int, list[Kernel]] = {FC_0: [(None, "gemm", 4_000), (None, "odd", 1_000)]}
+    assert diff(tmp_path, traced(context, [[(0, "gemm", 3_000)]])) == [
+        ("aten::mm", "same", "gemm", "gemm", 1.0, 1.0, 4.0, 3.0),
+        (None, "only here", "odd", None, 1.0, 0.0, 1.0, 0.0),
+    ]
+
+
+def test_a_kernel_owned_in_part_is_only_here(tmp_path: Path) -> None:
+    rows = traced({FC_0: [(0, "gemm", 4_000)]}, [[(0, "gemm", 3_000)]])
+    for part in rows["kernel_module"]:
+        part |= {"share": 0.5, "ns": 2_000}
+    assert diff(tmp_path, rows) == [
+        ("aten::mm", "only here", "gemm", None, 0.5, 0.0, 2.0, 0.0),
+        ("aten::mm", "only there", None, "gemm", 0.0, 1.0, 0.0, 3.0),
+    ]
+
+
+def test_calls_of_one_measurement_each_bring_their_kernels(tmp_path: Path) -> None:
+    rows = traced({FC_0: [(0, "gemm", 4_000), (0, "gemm", 6_000)]}, [[(0, "gemm", 3_000)]] * 2)
+    rows["replay"][0]["calls"] = 2
+    assert diff(tmp_path, rows) == [
+        ("aten::mm", "same", "gemm", "gemm", 2.0, 2.0, 10.0, 6.0),
+    ]
