@@ -22,6 +22,7 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 from urllib.parse import quote, unquote
 
+from cb_trace.accounts import CeilingRecord, CostRecord, MemoryRecord
 from cb_trace.decode import build
 from cb_trace.errors import CbTraceError
 
@@ -202,6 +203,9 @@ class Manifest:
     notes: list[Note] = field(default_factory=list)
     parameters: list[ParameterRecord] = field(default_factory=list)
     graphs: list[CompiledGraph] = field(default_factory=list)
+    costs: list[CostRecord] = field(default_factory=list)
+    memories: list[MemoryRecord] = field(default_factory=list)
+    ceilings: list[CeilingRecord] = field(default_factory=list)
     knockouts: list[KnockoutRecord] = field(default_factory=list)
 
 
