@@ -382,7 +382,9 @@ def _compare(
         device_type=device_type,
     )
     run.append("term", term)
-    verdict = analysis.verdicts(partition, term, replay, context.module, run_id=context.run_id)
+    verdict = analysis.verdicts(
+        partition, term, replay, context.module, run_id=context.run_id, device_type=device_type
+    )
     run.append("verdict", verdict)
 
 

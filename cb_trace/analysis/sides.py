@@ -57,8 +57,13 @@ class InStep(Side):
 
 def hot_replays(replay: pl.DataFrame) -> pl.DataFrame:
     """The hot records of each module and phase for which every one was measured."""
+    return measured_replays(replay, "hot")
+
+
+def measured_replays(replay: pl.DataFrame, condition: str) -> pl.DataFrame:
+    """As :func:`hot_replays`, of any condition."""
     measured = pl.col("skipped").is_null() & pl.col("median_ns").is_not_null()
-    return replay.filter(pl.col("condition") == "hot").filter(measured.all().over(GROUP))
+    return replay.filter(pl.col("condition") == condition).filter(measured.all().over(GROUP))
 
 
 def context_kernels(

@@ -17,10 +17,29 @@ def text(cost: Interval, isolated: Interval | None, deployment: str = "graph", *
 
 def test_launch_latency_that_the_graph_does_not_pay() -> None:
     terms = {"launch": us(690, 5), "cache": us(-14, 1), "idle": us(-2), "overlap": us(4)}
-    assert text(us(72, 2), us(750, 6), terms=terms) == (
+    assert text(us(72, 2), us(750, 6), terms=terms, graph=us(58, 1)) == (
         "alone 750 µs, of which 690 µs launch latency; "
         "costs 72 µs in the CUDA-graphed step: believe the 72"
     )
+
+
+def test_what_a_graph_does_not_save_is_no_launch_latency() -> None:
+    terms = {"launch": us(146, 6)}
+    assert "of which 146 µs slower device back to back (clock, power);" in text(
+        us(923, 2), us(1064, 6), terms=terms, graph=us(1085, 14)
+    )
+    assert "of which 100 µs launch latency, 46 µs slower device back to back (clock, power);" in (
+        text(us(923, 2), us(1064, 6), terms=terms, graph=us(964, 2))
+    )
+
+
+@pytest.mark.parametrize(
+    ("device_type", "name"),
+    [("cuda", "launch latency or a lower clock"), ("cpu", "time outside operators")],
+)
+def test_without_a_graph_the_two_cannot_be_told_apart(device_type: str, name: str) -> None:
+    found = text(us(50), us(80), terms={"launch": us(30, 4)}, device_type=device_type)
+    assert f"of which 30 µs {name};" in found
 
 
 def test_what_the_isolated_figure_leaves_out() -> None:
@@ -80,7 +99,8 @@ def test_one_row_a_module_of_the_partition_with_containers() -> None:
     replays = frame("replay", replay(D, 30000), replay(A, None, skipped="out of memory"))
     rows = verdicts(partition, term, replays, MODULE, run_id="r")
     root = "costs 28 µs in the eager step; not replayed alone"
-    alone = "60 µs, of which 40 µs launch latency; costs 20 µs in the eager step: believe the 20"
+    cause = "40 µs launch latency or a lower clock"
+    alone = f"60 µs, of which {cause}; costs 20 µs in the eager step: believe the 20"
     assert rows.drop("phase", "deployment").rows() == [
         ("r", 0, root),
         ("r", A, "costs 8.0 µs in the eager step; not replayed alone: out of memory"),
@@ -104,3 +124,13 @@ def test_training_has_a_sentence_for_all_phases_together() -> None:
         "forward": "costs 7.0",
         "step": "costs 9.0",
     }
+
+
+def test_the_graph_replay_of_a_container_is_that_of_its_parts() -> None:
+    partition = frame("partition", part(D, "busy", 20000))
+    term = frame("term", part(D, "launch", 40000), part(LIST, "launch", 40000))
+    replays = frame("replay", replay(D, 30000), replay(D, 12000, condition="graph"))
+    rows = verdicts(partition, term, replays, MODULE, run_id="r")
+    sentences = dict(rows.select("module_id", "text").rows())
+    for module in (D, LIST):
+        assert "of which 36 µs launch latency, 4.0 µs slower device back" in sentences[module]
