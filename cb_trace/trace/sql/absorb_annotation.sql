@@ -1,8 +1,8 @@
-INSERT INTO annotation
+INSERT INTO annotation BY NAME
 SELECT
-  $first_annotation + $rows_before + raw_part.rowid,
-  $trace_id,
-  CASE WHEN cat = 'user_annotation' THEN 'user' ELSE 'gpu' END,
+  $first_annotation + $rows_before + raw_part.rowid AS annotation_id,
+  $trace_id AS trace_id,
+  CASE WHEN cat = 'user_annotation' THEN 'user' ELSE 'gpu' END AS layer,
   name,
   thread,
   start_ns,

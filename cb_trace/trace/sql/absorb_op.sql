@@ -1,8 +1,8 @@
-INSERT INTO op
+INSERT INTO op BY NAME
 SELECT
-  $first_op + $rows_before + raw_part.rowid,
-  $trace_id,
-  trim(name),
+  $first_op + $rows_before + raw_part.rowid AS op_id,
+  $trace_id AS trace_id,
+  trim(name) AS name,
   thread,
   start_ns,
   dur_ns,

@@ -1,22 +1,17 @@
-INSERT INTO kernel
+INSERT INTO kernel BY NAME
 SELECT
   kernel_id,
-  $trace_id,
-  'cpu',
-  'cpu_op',
+  $trace_id AS trace_id,
+  'cpu' AS kind,
+  'cpu_op' AS category,
   op.name,
-  NULL,
-  thread,
+  thread AS stream,
   thread,
   raw_stretch.start_ns,
   raw_stretch.dur_ns,
-  NULL,
-  NULL,
   op_id,
-  CASE WHEN raw_stretch.start_ns < raw_step.start_ns + raw_step.dur_ns THEN step END,
-  NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-  op.external_id,
-  NULL
+  CASE WHEN raw_stretch.start_ns < raw_step.start_ns + raw_step.dur_ns THEN step END AS step,
+  op.external_id
 FROM raw_stretch
 JOIN op USING (op_id)
 JOIN raw_track USING (thread)
