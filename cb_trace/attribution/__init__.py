@@ -11,7 +11,7 @@ from __future__ import annotations
 from cb_trace.attribution.combine import attribute
 from cb_trace.attribution.events import Attributed, TraceEvents
 from cb_trace.attribution.evidence import Evidence, Reference
-from cb_trace.attribution.foreign import foreign_modules
+from cb_trace.attribution.foreign import capture_modules, foreign_modules
 from cb_trace.attribution.graphs import captured, reference
 from cb_trace.attribution.replays import link_replays
 from cb_trace.attribution.shares import split_by_shares
@@ -22,6 +22,7 @@ __all__ = [
     "Reference",
     "TraceEvents",
     "attribute",
+    "capture_modules",
     "captured",
     "foreign_modules",
     "link_replays",

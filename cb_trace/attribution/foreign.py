@@ -29,6 +29,7 @@ from cb_trace.bundle import path_of_range
 from cb_trace.columns import polars_schema
 
 ROOT_CLASS = "(trace)"
+CAPTURE = "(capture)"
 MOST_DEEP = 200  # levels of a tree; what a stranger's trace nests deeper hangs off the last one
 WRAPPERS = {
     "OptimizedModule", "DataParallel", "DistributedDataParallel", "FullyShardedDataParallel",
@@ -73,6 +74,24 @@ def foreign_modules(events: TraceEvents, *, run_id: str, first_module_id: int = 
     ]  # fmt: skip
     schema = polars_schema("module")
     return pl.DataFrame({n: [row.get(n) for row in rows] for n in schema}, schema=schema)
+
+
+def capture_modules(module: pl.DataFrame, captured: pl.DataFrame) -> pl.DataFrame:
+    """The modules of a capture's trace, to stand in one tree with those of the trace itself.
+
+    Both count instances by first call, so one name may mean two modules: where a path is in both
+    files the capture's paths stand under ``(capture)``.
+
+    :param captured: by :func:`foreign_modules`; its root is replaced by that of ``module``.
+    :returns: the rows to add; all of them where ``module`` is empty.
+    """
+    root, theirs = (m.filter(pl.col("path") == "")["module_id"] for m in (module, captured))
+    if not len(root) or not len(theirs):
+        return captured
+    below = captured.filter(pl.col("path") != "")
+    if below["path"].is_in(module["path"].implode()).any():
+        below = below.with_columns(path=pl.lit(f"{CAPTURE}.") + pl.col("path"))
+    return below.with_columns(pl.col("parent_id").replace({theirs[0]: root[0]}))
 
 
 def _from_paths(names: Iterable[str]) -> _Node:

@@ -30,10 +30,9 @@ def reference(events: TraceEvents, attributed: Attributed) -> Reference:
 
     The first steps may hold what a graph does not: the set-up of libraries.
     """
-    kernel = events.kernel
-    if not events.step.is_empty():
-        kernel = kernel.filter(pl.col("step") == kernel["step"].max())
-    return Reference(kernel, attributed.kernel_module)
+    last = events.kernel["step"].max()
+    ran = events.kernel.filter(pl.lit(last is None) | (pl.col("step") == pl.lit(last)))
+    return Reference(ran, attributed.kernel_module)
 
 
 def captured(events: TraceEvents) -> TraceEvents:
@@ -141,7 +140,8 @@ def _by_order(left: pl.DataFrame, right: pl.DataFrame, label: Ints) -> Ints:
         seen = [column(left, "token")[rows] for rows in streams]
         alike = tuple(tokens.tobytes() for tokens in seen)
         if alike not in known:
-            one = [_pair(seen, option, token, label) for option in captures]
+            nothing = _Pairing([np.full(len(rows), NOTHING, np.int64) for rows in streams], 0)
+            one = [_pair(seen, option, token, label) for option in captures] or [nothing]
             every = [_pair(seen, option, token, label) for option in in_turn if len(one) > 1]
             longer = every and every[0].length > max(p.length for p in one)
             known[alike] = _best(every if longer else one, label)

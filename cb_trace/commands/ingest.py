@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 )
 @click.option("--steps", type=STEPS, help="Load a part: the steps FIRST-LAST, or one step.")
 @step_pattern_option
+@click.option(
+    "--capture",
+    type=FilePath,
+    help="Trace in which SOURCE's CUDA graphs were captured, to know their modules by.",
+)
 @force_option
 def command(
     *,
@@ -36,6 +41,7 @@ def command(
     window: tuple[int, int] | None,
     steps: tuple[int, int] | None,
     step_pattern: str | None,
+    capture: Path | None,
     force: bool,
 ) -> None:
     """Make a profile from a bundle, a Kineto trace, or a folder with one trace a rank.
@@ -47,7 +53,7 @@ def command(
 
     target = output or Path(f"{_stem(source)}.duckdb")
     part = LoadOptions(window_ns=window, steps=steps, step_pattern=step_pattern)
-    ingest_to(source, target, force=force, load=part)
+    ingest_to(source, target, force=force, load=part, capture=capture)
     if hta:
         from cb_trace.commands.hta import second_opinion_on
 
@@ -55,13 +61,20 @@ def command(
     say(f"next: cb-trace compare {target}")
 
 
-def ingest_to(source: Path, target: Path, *, force: bool, load: LoadOptions | None = None) -> None:
+def ingest_to(
+    source: Path,
+    target: Path,
+    *,
+    force: bool,
+    load: LoadOptions | None = None,
+    capture: Path | None = None,
+) -> None:
     """Ingest and say what came of it."""
     needs_reading_half()
     from cb_trace.conduct import ingest
 
     with show_progress() as show:
-        report = ingest(source, target, force=force, load=load, progress=show)
+        report = ingest(source, target, force=force, load=load, capture=capture, progress=show)
     for remark in report.remarks():
         say(f"note: {remark}")
     say(report.summary())

@@ -235,7 +235,7 @@ COMMENT ON COLUMN coverage.flaw_ns IS 'Duration of the noted events, ns';
 
 CREATE VIEW fused_kernel AS
 WITH fused AS (
-    SELECT kernel_id
+    SELECT kernel_id, count(DISTINCT module_id) AS modules
     FROM kernel_module
     WHERE module_id IS NOT NULL
     GROUP BY kernel_id
@@ -247,10 +247,12 @@ SELECT
     kernel.step,
     kernel.name,
     kernel.dur_ns / 1e3 AS kernel_us,
+    fused.modules,
     module.path,
     part.phase,
     part.share,
     part.ns / 1e3 AS us,
+    part.bytes,
     part.method
 FROM fused
 JOIN kernel USING (kernel_id)
@@ -263,8 +265,11 @@ COMMENT ON COLUMN fused_kernel.kernel_id IS 'Device activity';
 COMMENT ON COLUMN fused_kernel.step IS 'Step';
 COMMENT ON COLUMN fused_kernel.name IS 'Kernel';
 COMMENT ON COLUMN fused_kernel.kernel_us IS 'Duration of the whole kernel, us';
+COMMENT ON COLUMN fused_kernel.modules IS 'Modules that share the kernel, count';
 COMMENT ON COLUMN fused_kernel.path IS 'Module path';
 COMMENT ON COLUMN fused_kernel.phase IS 'Phase';
 COMMENT ON COLUMN fused_kernel.share IS 'The module''s part of the kernel, ratio';
 COMMENT ON COLUMN fused_kernel.us IS 'The module''s part of the kernel, us';
+COMMENT ON COLUMN fused_kernel.bytes IS
+    'Bytes that the module''s part moves by its tensors'' sizes; NULL where not known';
 COMMENT ON COLUMN fused_kernel.method IS 'Evidence of the attribution';

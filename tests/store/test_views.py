@@ -177,8 +177,14 @@ def given(kernel_id: int, module_id: int | None, ns: int, **more: Any) -> dict[s
 def test_a_fused_kernel_has_a_row_a_module(tmp_path: Path) -> None:
     rows = base_rows() | {
         "kernel": [{"kernel_id": 0, "trace_id": 0, "name": "fused", "dur_ns": 10, "step": 0}],
-        "kernel_module": [given(0, FC_0, 4, share=0.4), given(0, FC_1, 6, share=0.6)],
-    }
+        "kernel_module": [given(0, FC_0, 4, share=0.4, bytes=80),
+                          given(0, FC_1, 6, share=0.6)],
+    }  # fmt: skip
     with opened(tmp_path / "p.duckdb", rows) as profile:
-        found = profile.execute("SELECT name, path, share, us FROM fused_kernel").fetchall()
-    assert found == [("fused", "blocks.1.fc", 0.6, 0.006), ("fused", "blocks.0.fc", 0.4, 0.004)]
+        found = profile.execute(
+            "SELECT name, modules, path, share, us, bytes FROM fused_kernel"
+        ).fetchall()
+    assert found == [
+        ("fused", 2, "blocks.1.fc", 0.6, 0.006, None),
+        ("fused", 2, "blocks.0.fc", 0.4, 0.004, 80),
+    ]

@@ -1,0 +1,160 @@
+"""Traces of others become runs of a profile: one run a file, with the modules its slices name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import polars as pl
+
+from cb_trace import attribution
+from cb_trace.bundle import Note, Role, file_sha256, stored_path
+from cb_trace.bundle_frames import note_frame, table_frame
+from cb_trace.columns import SCHEMA_VERSION
+from cb_trace.errors import CbTraceError
+from cb_trace.ingest_run import Context, Ingest, analyse, attribute, events_of, keep, next_id
+from cb_trace.trace import LoadOptions, LoadReport, load_trace
+from cb_trace.version import VERSION
+
+TRACE_NAMES = (".json", ".json.gz", ".json.zst", ".json.zip", ".pftrace")
+
+
+def ingest_foreign(run: Ingest, source: Path, capture: Path | None) -> list[str]:
+    """Add each file of a source to a profile.
+
+    :param capture: the trace in which the CUDA graphs of the one file were captured.
+    :returns: the runs.
+    """
+    run_ids: list[str] = []
+    reports: list[LoadReport] = []
+    for trace_id, file in enumerate(_trace_files(source)):
+        sha256 = file_sha256(file)
+        run_id = sha256[:12]
+        run_id += f"-{trace_id}" if run_id in run_ids else ""  # a copy of another rank's file
+        report = _load_foreign(run, file, trace_id, run_id, "foreign")
+        run_ids.append(run_id)
+        reports.append(report)
+        _foreign_run(run, report, run_id, file.name.split(".")[0])
+        module = _foreign_modules(run, trace_id, run_id)
+        run.append("module", module)
+        graphs = None
+        if capture is not None:
+            graphs = _foreign_capture(run, capture, trace_id + 1, run_id, module)
+            module = graphs.module
+        context = attribute(run, trace_id, run_id, module, root_glue=False, source=graphs)
+        analyse(run, context, None, {})
+    _separate_ranks(run, run_ids, reports)
+    return run_ids
+
+
+def _load_foreign(run: Ingest, file: Path, trace_id: int, run_id: str, role: Role) -> LoadReport:
+    run.progress(f"reading {file.name}")
+    report = load_trace(
+        run.connection,
+        file,
+        trace_id=trace_id,
+        run_id=run_id,
+        role=role,
+        path=stored_path(file, run.target),
+        sha256=file_sha256(file),
+        options=run.load if role == "foreign" else LoadOptions(),
+    )
+    keep(run, run_id, report)
+    return report
+
+
+def _foreign_modules(run: Ingest, trace_id: int, run_id: str) -> pl.DataFrame:
+    first = next_id(run, "module", "module_id")
+    events = events_of(run, trace_id)
+    return attribution.foreign_modules(events, run_id=run_id, first_module_id=first)
+
+
+def _foreign_capture(
+    run: Ingest, file: Path, trace_id: int, run_id: str, module: pl.DataFrame
+) -> Context:
+    """What a CUDA graph was captured from: launches that did not run, else the kernels that did.
+
+    Its ``module`` is the tree of both files.
+
+    :raises CbTraceError: neither is in the file.
+    """
+    _load_foreign(run, file, trace_id, run_id, "capture")
+    theirs = attribution.capture_modules(module, _foreign_modules(run, trace_id, run_id))
+    run.append("module", theirs)
+    tree = pl.concat([module.filter(pl.col("path") == ""), theirs])
+    ran = attribute(run, trace_id, run_id, tree, root_glue=False)
+    launched = attribution.captured(ran.events)
+    if launched.kernel.is_empty() and ran.events.kernel.is_empty():
+        raise CbTraceError(
+            f"{file} does not say which kernels were captured: its launches name none",
+            hint="HIP's do, CUDA's do not; give a trace of the same step run without the graph",
+        )
+    both = pl.concat([module, theirs])
+    if launched.kernel.is_empty():
+        return replace(ran, module=both)
+    first = ran.found.module_call["call_id"].min()
+    found = attribution.attribute(
+        launched, tree, first_call_id=first if isinstance(first, int) else 0, root_glue=False
+    )
+    return Context(run_id, both, launched, found)
+
+
+def _foreign_run(run: Ingest, report: LoadReport, run_id: str, name: str) -> None:
+    """The run row of a foreign trace: what its header says, no more."""
+    header = report.header
+    origin_ns, first_ns, step_ns = run.connection.execute(
+        "SELECT origin_ns, first_ns, (SELECT quantile_disc(window_ns, 0.5) FROM step WHERE "
+        "step.trace_id = trace.trace_id) FROM trace WHERE trace_id = ?",
+        [report.trace_id],
+    ).fetchall()[0]
+    row = {
+        "run_id": run_id,
+        "created_at": _moment(origin_ns + first_ns) if origin_ns and first_ns else None,
+        "workload": name,
+        "device_name": header.device_names[0] if header.device_names else None,
+        "torch_version": header.torch_version,
+        "cuda_version": header.cuda_version,
+        "driver_version": header.driver_version,
+        "tool_version": VERSION,
+        "schema_version": SCHEMA_VERSION,
+        "step_profiled_ns": step_ns,
+    }
+    run.append("run", table_frame("run", [row]))
+
+
+def _moment(ns: int) -> datetime:
+    """Nanoseconds since 1970 as a naive time in UTC, as DuckDB's TIMESTAMP has it."""
+    return datetime(1970, 1, 1) + timedelta(microseconds=ns // 1000)
+
+
+def _separate_ranks(run: Ingest, run_ids: list[str], reports: list[LoadReport]) -> None:
+    """Give files that claim one rank, or none, the free numbers, and say so."""
+    taken: set[int] = set()
+    repeated: list[int] = []
+    for report in reports:
+        if report.rank in taken:
+            repeated.append(report.trace_id)
+        taken.add(report.rank)
+    for trace_id in repeated:
+        rank = next(n for n in range(len(run_ids)) if n not in taken)
+        taken.add(rank)
+        run.connection.execute("UPDATE trace SET rank = ? WHERE trace_id = ?", [rank, trace_id])
+        note = Note(reason="rank assigned", detail=f"two files have one rank; this one is {rank}")
+        run.append("note", note_frame(run_ids[trace_id], [note], {}))
+
+
+def _trace_files(source: Path) -> list[Path]:
+    """The traces of a source: itself, or those in a folder by name.
+
+    :raises CbTraceError: a folder without traces.
+    """
+    if not source.is_dir():
+        return [source]
+    found = sorted(p for p in source.iterdir() if p.is_file() and p.name.endswith(TRACE_NAMES))
+    if not found:
+        raise CbTraceError(
+            f"{source} is neither a bundle nor a folder of traces",
+            hint=f"it needs a manifest.json, or files that end in {', '.join(TRACE_NAMES[:2])}",
+        )
+    return found

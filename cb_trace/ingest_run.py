@@ -1,0 +1,153 @@
+"""The steps that every ingest takes, from a loaded trace to the figures of its modules.
+
+With :mod:`conduct` and :mod:`foreign_runs` the conductor: the stages are siblings that know only
+the frames of ``columns``; these files alone pass them on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from cb_trace import analysis, attribution, store
+from cb_trace.analysis.partition import Overlap
+from cb_trace.bundle import Deployment, Note
+from cb_trace.bundle_frames import note_frame
+from cb_trace.trace import LoadOptions, LoadReport
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Ingest:
+    """One ingest as it goes: where it writes, and what the user asked for."""
+
+    connection: DuckDBPyConnection
+    target: Path
+    load: LoadOptions
+    overlap: Overlap
+    progress: Progress
+    reports: list[LoadReport] = field(default_factory=list)
+
+    def append(self, table: str, frame: pl.DataFrame) -> None:
+        """Add rows to a table."""
+        store.append(self.connection, table, frame)
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """One attributed trace."""
+
+    run_id: str
+    module: pl.DataFrame
+    events: attribution.TraceEvents
+    found: attribution.Attributed
+    source: Context | None = None  # what its CUDA graph was captured from
+
+
+def keep(run: Ingest, run_id: str, report: LoadReport) -> None:
+    """Keep a report, and in the profile what a reader of the figures must know of it."""
+    run.reports.append(report)
+    notes = [Note(reason="on reading the trace", detail=text) for text in report.notes]
+    if report.damage:
+        notes.append(Note(reason="damaged trace file", detail=report.damage))
+    if report.truncated:
+        lost = f"{report.lost_bytes} bytes after the last whole event"
+        notes.append(Note(reason="truncated trace file", detail=lost))
+    run.append("note", note_frame(run_id, notes, {}))
+
+
+def rows_of(run: Ingest, table: str, traces: list[int]) -> pl.DataFrame:
+    """A table's rows of some traces."""
+    relation = run.connection.table(table)
+    chosen = ", ".join(map(str, traces)) or "NULL"
+    return pl.DataFrame(relation.filter(f"trace_id IN ({chosen})"))
+
+
+def events_of(run: Ingest, trace_id: int) -> attribution.TraceEvents:
+    """The events of a trace."""
+    tables = attribution.TraceEvents.__dataclass_fields__
+    return attribution.TraceEvents(**{table: rows_of(run, table, [trace_id]) for table in tables})
+
+
+def attribute(
+    run: Ingest,
+    trace_id: int,
+    run_id: str,
+    module: pl.DataFrame,
+    *,
+    root_glue: bool,
+    evidence: attribution.Evidence = attribution.Evidence(),  # noqa: B008  (frozen)
+    source: Context | None = None,
+) -> Context:
+    """Give every kernel of a loaded trace its modules, and keep the rows.
+
+    :param source: what the trace's CUDA graphs were captured from.
+    """
+    run.progress("attribution")
+    events = events_of(run, trace_id)
+    first = next_id(run, "module_call", "call_id")
+    if source is not None:
+        reference = attribution.reference(source.events, source.found)
+        evidence = replace(evidence, reference=reference)
+    found = attribution.attribute(
+        events, module, first_call_id=first, root_glue=root_glue, evidence=evidence
+    )
+    run.append("module_call", found.module_call)
+    run.append("kernel_module", found.kernel_module)
+    return Context(run_id, module, events, found, source)
+
+
+def next_id(run: Ingest, table: str, column: str) -> int:
+    """The first free number of an id column."""
+    highest = run.connection.table(table).max(column).fetchall()[0][0]
+    return 0 if highest is None else int(highest) + 1
+
+
+def analyse(
+    run: Ingest,
+    context: Context,
+    device_type: str | None,
+    bare: dict[Deployment, analysis.BareStep],
+) -> pl.DataFrame:
+    """What each module does in context, and the step's partition, which is returned."""
+    run.progress("analysis")
+    events, found = context.events, context.found
+    shared = (events.kernel, found.kernel_module, found.module_call, events.step)
+    figures = analysis.module_context(*shared, context.module, run_id=context.run_id)
+    run.append("module_context", _with_calls(figures, context.source))
+    partition = analysis.step_partition(
+        *shared,
+        events.launch,
+        context.module,
+        run_id=context.run_id,
+        bare=bare,
+        device_type=device_type,
+        overlap=run.overlap,
+    )
+    run.append("partition", partition)
+    return partition
+
+
+def _with_calls(figures: pl.DataFrame, source: Context | None) -> pl.DataFrame:
+    """Calls of modules in a CUDA graph: those of the run that was captured."""
+    if source is None:
+        return figures
+    there = analysis.module_context(
+        source.events.kernel,
+        source.found.kernel_module,
+        source.found.module_call,
+        source.events.step,
+        source.module,
+        run_id=source.run_id,
+    ).select("module_id", "phase", captured="calls")
+    counted = figures.join(there, on=["module_id", "phase"], how="left", maintain_order="left")
+    calls = pl.col("calls") + pl.col("captured").fill_null(0.0)
+    return counted.with_columns(calls=calls).select(figures.columns)
