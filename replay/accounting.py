@@ -57,13 +57,14 @@ class Accounting:
     ``failures`` are operators that could not be examined: counting never breaks the step.
     """
 
-    def __init__(self, modules: Mapping[str, nn.Module], device: torch.device) -> None:
+    def __init__(
+        self, modules: Mapping[str, nn.Module], device: torch.device, meter: CudaMeter | None = None
+    ) -> None:
         self.frames: list[Frame] = []
         self.failures: dict[str, int] = {}
         self.storages = Storages(device)
-        self.meter: Meter = (
-            CudaMeter(device) if device.type == "cuda" else TensorMeter(self.storages)
-        )
+        own = CudaMeter(device) if device.type == "cuda" else TensorMeter(self.storages)
+        self.meter: Meter = meter or own
         self._modules, self._device = modules, device
         self._own: set[Storage] = set()
         self._counts: dict[tuple[str, WorkPhase], int] = {}

@@ -13,25 +13,28 @@ from cb_trace.bundle import ModuleRecord, Note
 from cb_trace.replay.accounting import Accounting, Frame
 from cb_trace.replay.graph import one_line
 from cb_trace.replay.guard import preserved
-from cb_trace.replay.storages import Storage
+from cb_trace.replay.storages import CudaMeter, Storage
 from cb_trace.replay.tree import modules_by_path
 
 
 class StepAccount:
     """Counts one step of a model: fresh counters every time, so that a second pass agrees.
 
-    ``costs``, ``memories`` and ``notes`` are filled when the step is over. ``highest_bytes`` is the
-    most device memory that was in use meanwhile.
+    ``costs``, ``memories`` and ``notes`` are filled when the step is over. A ``meter`` that is
+    given is read instead of one of its own.
     """
 
     def __init__(
-        self, model: nn.Module, tree: Sequence[ModuleRecord], device: torch.device
+        self,
+        model: nn.Module,
+        tree: Sequence[ModuleRecord],
+        device: torch.device,
+        meter: CudaMeter | None = None,
     ) -> None:
         self.costs: list[CostRecord] = []
         self.memories: list[MemoryRecord] = []
         self.notes: list[Note] = []
-        self.highest_bytes = 0
-        self._model, self._device = model, device
+        self._model, self._device, self._meter = model, device, meter
         self._modules = modules_by_path(model, tree)
 
     def run(self, step: Callable[[], object]) -> None:
@@ -46,12 +49,9 @@ class StepAccount:
     @contextmanager
     def counting(self) -> Iterator[None]:
         """Count while the caller runs one step inside the block."""
-        accounting = Accounting(self._modules, self._device)
-        try:
-            with accounting.counting():
-                yield
-        finally:
-            self.highest_bytes = accounting.meter.highest
+        accounting = Accounting(self._modules, self._device, self._meter)
+        with accounting.counting():
+            yield
         frames = [frame for frame in accounting.frames if _counts(frame)]
         order = {path: place for place, path in enumerate(self._modules)}
         frames.sort(key=lambda frame: (order.get(frame.path, -1), frame.phase, frame.index))

@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from torch import nn
 
+from cb_trace.accounts import MemoryRecord
 from cb_trace.bundle import Condition, ModuleRecord, Note, ReplayRecord, TraceRecord
+from cb_trace.replay.accounting import Frame
 from cb_trace.replay.captures import Captures
 from cb_trace.replay.flush import CacheFlush
+from cb_trace.replay.footprint import footprint, records_alone
 from cb_trace.replay.guard import preserved
 from cb_trace.replay.hooks import Call
 from cb_trace.replay.isolated import IsolatedCall, Measured, Sampling, SkippedError, isolated
 from cb_trace.replay.kernels import kernel_session, profile_call
+from cb_trace.replay.storages import CudaMeter
 from cb_trace.replay.tree import modules_by_path
 
 INTERRUPTED = "interrupted"
@@ -174,6 +178,21 @@ class Replayer:
         self.notes.append(Note(reason=INTERRUPTED, detail="stopped while modules were replayed"))
 
     # --- kernels ------------------------------------------------------------------------------
+
+    def footprints(self, meter: CudaMeter | None) -> list[MemoryRecord]:
+        """Memory of every call that can be replayed, alone; nothing is timed."""
+        found: dict[Call, Frame] = {}
+        wanted = [call for call in self._captures.to_measure() if call.reason is None]
+        for group in self._captures.in_memory(wanted, self.model, self.step):
+            for call in group:
+                with (
+                    suppress(SkippedError),
+                    isolated(call, self.device, self._cache_flush()) as ready,
+                ):
+                    frame = footprint(call, ready, self.device, meter)
+                    if frame is not None:
+                        found[call] = frame
+        return records_alone(self._captures.calls, self._captures.measured_by, found)
 
     def _timed(self, call: Call) -> list[Condition]:
         """Conditions to profile; a graph's kernels are those of the hot call."""

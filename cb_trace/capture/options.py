@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
+from cb_trace.accounts import CeilingRecord
 from cb_trace.errors import CbTraceError
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ class RecordOptions:
     replay_seconds: float = 25.0  # for all isolated timing
     profiled_calls: int = 3  # of every replay
     knockout: KnockoutOptions | None = None  # modules to take out of the step
+    ceilings: tuple[CeilingRecord, ...] = ()  # known of this device
+    measure_ceilings: bool = False  # measure them; takes seconds
     max_capture_bytes: int | None = None  # of live inputs; None: half of the free memory
 
     def __post_init__(self) -> None:

@@ -29,6 +29,7 @@ from cb_trace.bundle import (
     file_sha256,
     write_bundle,
 )
+from cb_trace.capture.counting import Counting
 from cb_trace.capture.environment import Environment, environment
 from cb_trace.capture.intact import intact
 from cb_trace.capture.options import RecordOptions, device_of
@@ -101,6 +102,7 @@ class _Recording:
             progress,
         )
         self.device = device_of(options.device)
+        self.counting = Counting(self.device, options)
         self.step: Step = step_of(workload, options, self.device)
         self.samples: list[StepSamples] = []
         self.traces: list[TraceRecord] = []
@@ -111,6 +113,7 @@ class _Recording:
         torch.manual_seed(self.options.seed)
         self.progress("warm-up")
         warm_up(self.step, self.workload.name, self.options.warmup, self.device)
+        self.counting.warmed_up()
         self.tree: ModuleTree = module_tree(self.workload.model)
         if self.options.knockout is not None:
             check_paths(self.options.knockout, self.tree.modules)
@@ -125,6 +128,7 @@ class _Recording:
             self._interruptible(self.replayer.time)
         if self.options.knockout is not None:
             self._interruptible(self._knock_out)
+        self._interruptible(self._count)
         self._profile()
         if self.replayer:
             self._interruptible(self._profile_replays)
@@ -143,8 +147,11 @@ class _Recording:
             traces=self.traces,
             step_samples=self.samples,
             replays=replays,
-            notes=[*self.notes, *notes, *changes],
+            notes=[*self.notes, *notes, *changes, *self.counting.notes()],
             parameters=self.tree.parameters,
+            costs=self.counting.costs,
+            memories=self.counting.memories,
+            ceilings=self.counting.ceilings,
             knockouts=self.knockouts,
         )
 
@@ -203,6 +210,12 @@ class _Recording:
         self.samples.append(StepSamples(kind="profiled", deployment="eager", ns=samples))
         self.traces.append(
             TraceRecord(file=target.name, role="context", sha256=file_sha256(target))
+        )
+
+    def _count(self) -> None:
+        self.progress("counting work and memory")
+        self.counting.count(
+            self.workload.model, self.tree.records, self.step, self.replayer, self.progress
         )
 
     def _profile_replays(self) -> None:

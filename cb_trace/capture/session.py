@@ -24,6 +24,7 @@ from cb_trace.bundle import (
     file_sha256,
     write_bundle,
 )
+from cb_trace.capture.counting import Counting
 from cb_trace.capture.environment import environment
 from cb_trace.capture.intact import intact
 from cb_trace.capture.options import RecordOptions, device_of
@@ -35,6 +36,7 @@ from cb_trace.capture.step import dtype_name
 from cb_trace.capture.tree import check_eager, module_tree
 from cb_trace.errors import CbTraceError
 from cb_trace.providers.workload import Workload
+from cb_trace.replay.cost import StepAccount
 from cb_trace.replay.timing import synchronize
 from cb_trace.replay.walk import Replayer
 
@@ -93,11 +95,12 @@ class Session:
         self._traces: list[TraceRecord] = []
         self._notes: list[Note] = []
         self._complete = False
+        self._counting = Counting(self._device)
 
     @property
     def steps_needed(self) -> int:
-        """How many steps the loop must have; the two are those of the inputs and the profiler."""
-        return self.options.warmup + self.bare_steps + 2 + self.options.steps
+        """How many steps the loop must have; three are for inputs, counting and the profiler."""
+        return self.options.warmup + self.bare_steps + 3 + self.options.steps
 
     def __enter__(self) -> Session:
         with ExitStack() as stack:
@@ -148,6 +151,10 @@ class Session:
         )
         with self._replayer.capturing(), _autocast_of(model, self._device) as dtypes:
             yield
+        account = StepAccount(model, self._tree.records, self._device)
+        with account.counting():
+            yield
+        self._counting.take_over(account)
         self._dtype = dtype_name(model, dtypes[0] if dtypes else "fp32")
         if self.options.replay:
             self._undisturbed(self._replayer.time)
@@ -184,8 +191,10 @@ class Session:
             traces=self._traces,
             step_samples=self._samples,
             replays=self._replayer.records,
-            notes=[*self._notes, *self._replayer.notes],
+            notes=[*self._notes, *self._replayer.notes, *self._counting.notes()],
             parameters=self._tree.parameters,
+            costs=self._counting.costs,
+            memories=self._counting.memories,
         )
         write_bundle(self._folder, self.manifest)
 
