@@ -84,6 +84,18 @@ class ModuleRow:
         return self.error_low > limit or self.error_high < -limit
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTime:
+    """The step of one deployment, which the costs sum to."""
+
+    deployment: str
+    ns: int
+    bare: bool  # timed with no profiler attached; else the mean window under one
+    low_ns: int | None
+    high_ns: int | None
+    dilation: float | None  # of the deployment that was profiled
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """One kind of time in the step."""
@@ -129,11 +141,18 @@ class Comparison:
     run: RunHead
     deployment: str
     phase: str
+    steps: list[StepTime]  # of all deployments
     rows: list[ModuleRow]
     parts: list[Part]
     skipped: list[Skipped]
     unattributed: list[Unattributed]
     notes: list[Note]
+    verdict: str | None  # on the module that was asked for
+
+    @property
+    def step(self) -> StepTime | None:
+        """The step shown."""
+        return next((step for step in self.steps if step.deployment == self.deployment), None)
 
     @property
     def replayed(self) -> bool:
@@ -169,13 +188,15 @@ def read_comparison(connection: Connection, selection: Selection) -> Comparison:
     shown = [record for record in records if record["phase"] == phase]
     _link_containers(shown)
     parts = _parts(connection, run, deployment)
-    step_ns = sum(part.ns for part in parts)
-    rows = [_module_row(record, run, step_ns, reasons) for record in shown]
+    steps = [StepTime(**r) for r in fetch(connection, "compare_steps", **given)]
+    step = next((step for step in steps if step.deployment == deployment), None)
+    rows = _arranged([_module_row(record, step, reasons) for record in shown], selection)
     return Comparison(
         run=run,
         deployment=deployment,
         phase=phase,
-        rows=_arranged(rows, selection),
+        steps=steps,
+        rows=rows,
         parts=parts,
         skipped=skipped,
         unattributed=[
@@ -183,6 +204,7 @@ def read_comparison(connection: Connection, selection: Selection) -> Comparison:
             for r in fetch(connection, "compare_unattributed", **given)
         ],
         notes=[Note(*r.values()) for r in fetch(connection, "compare_notes", **given)],
+        verdict=rows[0].record["verdict"] if rows and selection.module is not None else None,
     )
 
 
@@ -231,9 +253,9 @@ def _link_containers(records: Sequence[dict[str, Any]]) -> None:
 
 
 def _module_row(
-    record: dict[str, Any], run: RunHead, step_ns: int, skipped: dict[tuple[str, str], str]
+    record: dict[str, Any], step: StepTime | None, skipped: dict[tuple[str, str], str]
 ) -> ModuleRow:
-    bounds = _error_bounds(record, run)
+    bounds = _error_bounds(record, step)
     cost = record["cost_us"]
     return ModuleRow(
         path=record["path"],
@@ -242,7 +264,7 @@ def _module_row(
         parent=record.pop("parent_path"),
         depth=0,
         cost_us=cost,
-        share=cost * 1000 / step_ns if cost is not None and step_ns else None,
+        share=cost * 1000 / step.ns if cost is not None and step and step.ns else None,
         isolated_us=record["isolated_us"],
         error_ratio=record["error_ratio"],
         error_low=bounds[0],
@@ -254,7 +276,9 @@ def _module_row(
     )
 
 
-def _error_bounds(record: dict[str, Any], run: RunHead) -> tuple[float | None, float | None]:
+def _error_bounds(
+    record: dict[str, Any], step: StepTime | None
+) -> tuple[float | None, float | None]:
     """Bounds of the error: the isolated interval over the cost's, which is the step's own.
 
     The partition is scaled to the bare step, so a cost is as uncertain as the step is.
@@ -262,9 +286,9 @@ def _error_bounds(record: dict[str, Any], run: RunHead) -> tuple[float | None, f
     low, high, cost = *_isolated_bounds(record), record["cost_us"]
     if low is None or high is None or not cost or cost <= 0:
         return None, None
-    step = run.step_bare_ns or 1
-    shortest = cost * (run.step_bare_low_ns or step) / step
-    longest = cost * (run.step_bare_high_ns or step) / step
+    if step is None or step.ns <= 0 or step.low_ns is None or step.high_ns is None:
+        return low / cost - 1, high / cost - 1
+    shortest, longest = cost * step.low_ns / step.ns, cost * step.high_ns / step.ns
     return low / longest - 1, high / shortest - 1
 
 

@@ -63,6 +63,7 @@ def comparison_json(comparison: Comparison) -> str:
             "run": asdict(comparison.run),
             "deployment": comparison.deployment,
             "phase": comparison.phase,
+            "steps": [asdict(step) for step in comparison.steps],
             "rows": [_comparison_row(row) for row in comparison.rows],
             "parts": [asdict(part) for part in comparison.parts],
             "unattributed": [asdict(item) for item in comparison.unattributed],

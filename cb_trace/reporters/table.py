@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cb_trace.reporters.comparison import Comparison, ModuleRow
+from cb_trace.reporters.comparison import Comparison, ModuleRow, Unattributed
 from cb_trace.reporters.rows import Result
 from cb_trace.reporters.safe_text import plain, shortened
 
@@ -21,6 +21,10 @@ LONGEST_CELL = 200
 NAME_ROOM = 20  # what a name should have before figures are left out
 GAP = 3  # between columns: two of padding, one where a line could stand
 FIRST_FIGURE, FIRST_ISOLATED = 2, 4  # of COLUMNS
+DEPLOYMENTS = {"eager": "run eagerly", "graph": "as a CUDA graph"}
+OUTSIDE_STEPS = "outside every step"
+# Notes that say how it was measured and that change no figure here: in the profile and in JSON.
+CIRCUMSTANCES = frozenset({"captured inputs", "cold cache", "grad mode"})
 
 PART_LABELS = {
     "modules": "modules that hold no other",
@@ -95,7 +99,8 @@ def error_text(row: ModuleRow) -> str:
         return NOT_MEASURED
     if row.within_noise:
         return "~0"
-    return f"{100 * row.error_ratio:+,.0f}%"
+    percents = 100 * row.error_ratio
+    return f"{percents:+.1f}%" if abs(percents) < 0.95 else f"{percents:+,.0f}%"
 
 
 def print_comparison(comparison: Comparison, console: Console) -> None:
@@ -108,7 +113,9 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
 def _print_head(comparison: Comparison, console: Console) -> None:
     run = comparison.run
     facts = [run.device_name, run.dtype, run.mode and f"recorded {run.mode}"]
-    facts += [f"{comparison.deployment} deployment", comparison.phase]
+    step = comparison.step
+    facts += [f"{comparison.deployment} deployment" if step and step.bare else None]
+    facts += [comparison.phase]
     if run.torch_version:
         facts.append(f"torch {run.torch_version}")
     _say(console, plain(run.workload or "trace", LONGEST_NAME), "bold")
@@ -188,16 +195,17 @@ def _print_foot(comparison: Comparison, console: Console) -> None:
 
 def footer_lines(comparison: Comparison) -> list[str]:
     """What a reader must know to judge the table: the step, its noise, and what is not in it."""
-    lines = [step_line(comparison)]
+    lines = list(step_lines(comparison))
+    if comparison.verdict is not None:
+        first = comparison.rows[0]
+        lines.insert(0, f"{plain(first.path or first.class_name, 60)}: {comparison.verdict}")
     if not comparison.replayed:
         lines.append("isolated: nothing was measured alone in this recording")
-    lines += [
-        f"unattributed: {_counted(item.kernels, 'kernel')}, "
-        f"{microseconds(item.ns / 1000)} µs in all, {plain(item.reason, 60)}"
-        for item in comparison.unattributed
-    ]
+    lines += [_unattributed_line(item) for item in comparison.unattributed]
     lines += _skipped_lines(comparison)
     for note in comparison.notes:
+        if note.reason in CIRCUMSTANCES:
+            continue
         where = f"{plain(note.path or '(root)', 60)}: " if note.path is not None else ""
         detail = f": {plain(note.detail, 160)}" if note.detail else ""
         times = f" (×{note.count})" if note.count > 1 else ""
@@ -205,18 +213,30 @@ def footer_lines(comparison: Comparison) -> list[str]:
     return lines
 
 
-def step_line(comparison: Comparison) -> str:
-    """The bare step with its interval, and how much the profiler stretched it."""
-    run = comparison.run
-    if run.step_bare_ns is None:
-        return "step: not timed bare; times are as under the profiler, which stretches idle"
-    line = f"step: {microseconds(run.step_bare_ns / 1000)} µs bare"
-    if run.step_bare_low_ns is not None and run.step_bare_high_ns is not None:
-        low, high = run.step_bare_low_ns / 1000, run.step_bare_high_ns / 1000
-        line += f" ({microseconds(low)} to {microseconds(high)})"
-    if run.dilation is not None:
-        line += f", ×{run.dilation:.2f} under the profiler"
-    return line
+def step_lines(comparison: Comparison) -> Iterator[str]:
+    """The bare step with its interval, how far the profiler stretched it; other deployments."""
+    step = comparison.step
+    if step is None or not step.bare:
+        yield "step: not timed bare; times are as under the profiler, which stretches idle"
+        return
+    line = f"step: {microseconds(step.ns / 1000)} µs bare"
+    if step.low_ns is not None and step.high_ns is not None:
+        line += f" ({microseconds(step.low_ns / 1000)} to {microseconds(step.high_ns / 1000)})"
+    yield line + (f", ×{step.dilation:.2f} under the profiler" if step.dilation else "")
+    for other in comparison.steps:
+        if other is not step:
+            how = DEPLOYMENTS.get(other.deployment, other.deployment)
+            yield (
+                f"the same step {how}: {microseconds(other.ns / 1000)} µs bare; "
+                f"see --deployment {other.deployment}"
+            )
+
+
+def _unattributed_line(item: Unattributed) -> str:
+    size = f"{_counted(item.kernels, 'kernel')}, {microseconds(item.ns / 1000)} µs in all"
+    if item.reason == OUTSIDE_STEPS:  # what runs before, between and after the recorded steps
+        return f"outside the recorded steps: {size}, in no figure above"
+    return f"unattributed: {size}, {plain(item.reason, 60)}"
 
 
 def _skipped_lines(comparison: Comparison) -> list[str]:

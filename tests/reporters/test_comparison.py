@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from cb_trace.errors import CbTraceError
 from cb_trace.reporters.comparison import Comparison, ModuleRow, Part, Selection, read_comparison
+from cb_trace.reporters.table import error_text, footer_lines
 from cb_trace.store import open_profile
 from tests.reporters.profiles import RUN, run_row, write_profile
 
@@ -159,3 +161,60 @@ def test_the_lowest_rank_is_shown_and_another_on_request(tmp_path: Path) -> None
 def test_what_is_not_there(profile: Path, selection: Selection, message: str) -> None:
     with pytest.raises(CbTraceError, match=message):
         read(profile, selection)
+
+
+@pytest.fixture
+def two_ways(tmp_path: Path) -> Path:
+    """The profile with a second deployment, in which the whole step takes 600 µs."""
+    part = {"run_id": RUN, "phase": "forward", "deployment": "graph", "module_id": 3}
+    samples = [590_000] * 5 + [600_000] * 90 + [660_000] * 5
+    return write_profile(
+        tmp_path / "two.duckdb",
+        partition=[part | {"kind": "busy", "ns": 600_000}],
+        step_sample=[
+            {"run_id": RUN, "kind": "bare", "deployment": "graph", "sample": n, "ns": ns}
+            for n, ns in enumerate(samples)
+        ],
+        verdict=[part | {"text": "alone 600 µs, all is well"}],
+        note=[
+            {"run_id": RUN, "reason": "grad mode", "detail": "no_grad", "count": 1},
+            {"run_id": RUN, "reason": "unsteady step", "detail": "faster later", "count": 1},
+        ],
+        kernel=[{"kernel_id": 1, "trace_id": 0, "kind": "kernel", "start_ns": 0, "dur_ns": 7_000}],
+        kernel_module=[{"kernel_id": 1, "share": 1.0, "ns": 7_000, "method": "none",
+                        "reason": "outside every step"}],
+    )  # fmt: skip
+
+
+def test_each_deployment_has_its_own_step(two_ways: Path) -> None:
+    eager, graph = read(two_ways), read(two_ways, Selection(deployment="graph"))
+    assert footer_lines(eager)[:2] == [
+        "step: 1,000.0 µs bare (990.0 to 1,010.0), ×1.20 under the profiler",
+        "the same step as a CUDA graph: 600.0 µs bare; see --deployment graph",
+    ]
+    assert footer_lines(graph)[:2] == [
+        "step: 600.0 µs bare (600.0 to 600.0)",
+        "the same step run eagerly: 1,000.0 µs bare; see --deployment eager",
+    ]
+    attention = row(graph, "h.0.attn")
+    assert (attention.share, attention.error_ratio) == (1.0, 0.0)
+    assert attention.error_low == pytest.approx(590 / 600 - 1)  # the graph's step is sure, not 1 %
+
+
+def test_the_footer_says_what_a_reader_can_use(two_ways: Path) -> None:
+    lines = footer_lines(read(two_ways))
+    assert "outside the recorded steps: 1 kernel, 7.0 µs in all, in no figure above" in lines
+    assert "note: unsteady step: faster later" in lines
+    assert not [line for line in lines if "grad mode" in line]
+
+
+def test_a_module_that_is_asked_for_gets_its_verdict(two_ways: Path) -> None:
+    asked = read(two_ways, Selection(deployment="graph", module="h.0.attn"))
+    assert footer_lines(asked)[0] == "h.0.attn: alone 600 µs, all is well"
+    assert read(two_ways).verdict is None
+
+
+def test_a_small_error_beyond_noise_is_not_printed_as_none(profile: Path) -> None:
+    one = replace(row(read(profile), "h.0.attn"), error_low=0.001, error_high=0.006)
+    assert error_text(replace(one, error_ratio=0.004)) == "+0.4%"
+    assert error_text(replace(one, error_ratio=0.0096)) == "+1%"

@@ -1,0 +1,34 @@
+-- The step of each deployment: what its partition sums to, and the bounds of the bare step. Those
+-- of the deployment as recorded are stored; the other's are the 95 % order statistics of its median.
+-- $run_id
+WITH ranked AS (
+  SELECT
+    deployment,
+    ns,
+    row_number() OVER (PARTITION BY deployment ORDER BY ns) AS rank,
+    count(*) OVER (PARTITION BY deployment) AS samples
+  FROM step_sample
+  WHERE run_id = $run_id AND kind = 'bare'
+), bounds AS (
+  SELECT
+    deployment,
+    max(ns) FILTER (WHERE rank <= greatest(1, floor(samples / 2 - 0.98 * sqrt(samples)))) AS low_ns,
+    min(ns) FILTER (
+      WHERE rank >= least(samples, ceil(1 + samples / 2 + 0.98 * sqrt(samples)))
+    ) AS high_ns
+  FROM ranked
+  GROUP BY deployment
+), split AS (
+  SELECT deployment, sum(ns)::BIGINT AS ns FROM partition WHERE run_id = $run_id GROUP BY deployment
+)
+SELECT
+  split.deployment,
+  split.ns,
+  run.step_bare_ns IS NOT NULL AS bare,
+  CASE WHEN recorded THEN run.step_bare_low_ns ELSE bounds.low_ns END AS low_ns,
+  CASE WHEN recorded THEN run.step_bare_high_ns ELSE bounds.high_ns END AS high_ns,
+  CASE WHEN recorded THEN run.dilation END AS dilation
+FROM (SELECT *, deployment = min(deployment) OVER () AS recorded FROM split) AS split
+LEFT JOIN bounds USING (deployment)
+JOIN run ON run.run_id = $run_id
+ORDER BY split.deployment
