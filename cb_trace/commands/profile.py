@@ -40,6 +40,11 @@ from cb_trace.commands.recording import Request, is_bundle_name, record_bundle
     help="Also measure what the step loses without a module: the N costliest alone, or these.",
 )
 @click.option(
+    "--ceilings",
+    metavar="[measure|FILE]",
+    help="Hold modules against the device's best: measured now, or by 'doctor --measure -o FILE'.",
+)
+@click.option(
     "-o",
     "output",
     metavar="FILE",
@@ -59,6 +64,7 @@ def command(
     no_dedup: bool,
     budget: float | None,
     knockout: str | None,
+    ceilings: str | None,
     output: str | None,
     force: bool,
 ) -> None:
@@ -79,6 +85,7 @@ def command(
         dedup=not no_dedup,
         budget_seconds=budget,
         knockout=knockout,
+        ceilings=ceilings,
     )
     target = output or str(default_name(provider, preset, request.settings, ".duckdb"))
     if is_bundle_name(target):

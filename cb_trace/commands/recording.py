@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from cb_trace.commands.measuring import MEASURE, ceilings_of
 from cb_trace.commands.options import default_device, needs_recording_half, say, show_progress
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class Request:
     dedup: bool = True
     budget_seconds: float | None = None
     knockout: str | None = None
+    ceilings: str | None = None  # measure, or a file
 
 
 def is_bundle_name(output: str) -> bool:
@@ -82,6 +84,10 @@ def _options(request: Request, device: str) -> RecordOptions:
         dedup=request.dedup,
         knockout=None if request.knockout is None else parse_knockout(request.knockout),
     )
+    if request.ceilings == MEASURE:
+        options = replace(options, measure_ceilings=True)
+    elif request.ceilings is not None:
+        options = replace(options, ceilings=ceilings_of(request.ceilings, device))
     if request.budget_seconds is None:
         return options
     return replace(options, replay_seconds=request.budget_seconds)
