@@ -92,7 +92,17 @@ def _op(row: Row) -> Row:
 
 def _launch(row: Row) -> Row:
     correlation = row["args"].get("correlation")
-    return _kept(row) | {"launch_id": row["id"], "category": row["cat"], "correlation": correlation}
+    return _kept(row) | {
+        "launch_id": row["id"], "category": row["cat"], "correlation": correlation,
+        "kernel_name": row["args"].get("kernel"), **_size(row["args"]),
+    }  # fmt: skip
+
+
+def _size(args: Row) -> Row:
+    """Grid and block as the tables have them: ``x,y,z``."""
+    return {
+        name: ",".join(map(str, args[name])) if name in args else None for name in ("grid", "block")
+    }
 
 
 def _annotation(row: Row) -> Row:
@@ -104,7 +114,8 @@ def _kernel(row: Row) -> Row:
     return _kept(row) | {
         "kernel_id": row["id"], "kind": DEVICE[row["cat"]], "category": row["cat"],
         "stream": args.get("stream"), "device": args.get("device"),
-        "correlation": args.get("correlation"),
+        "correlation": args.get("correlation"), "graph_node_id": args.get("graph node id"),
+        **_size(args),
     }  # fmt: skip
 
 

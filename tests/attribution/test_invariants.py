@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cb_trace.attribution import attribute, foreign_modules
+from cb_trace.attribution import Evidence, attribute, captured, foreign_modules, reference
+from cb_trace.bundle import ParameterRecord
 from tests.attribution.kineto_reader import events_of
 from tests.attribution.outcomes import check, tree
+from tests.attribution.test_fusion import graph, node
 from tests.kineto import Event, annotation, event, kernel, launch, module_slice, op
 
 AT, DUR, ID, TID = st.integers(0, 40), st.integers(0, 15), st.integers(0, 5), st.integers(1, 2)
@@ -18,8 +22,21 @@ MARKS = st.fixed_dictionaries(
 )
 RANGES = st.sampled_from([
     "cb:<root>", "cb:a", "cb:a.b", "cb:c", "ProfilerStep#0", "Optimizer.step#SGD.step", "other",
+    "## Call CompiledFxGraph key ##", "cb_grad:a.weight",
 ])  # fmt: skip
-OPS = st.sampled_from(["aten::mm", "autograd::engine::evaluate_function: X", "Optimizer.step#A"])
+OPS = st.sampled_from([
+    "aten::mm", "k", "autograd::engine::evaluate_function: X", "Optimizer.step#A",
+    "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad",
+])  # fmt: skip
+MODULES = tree("", "a", "a.b")
+PARTS = [node("mul", "a", 3), node("add", "a.b", 5, phase="backward"), node("lost", None, 2)]
+KNOWN = Evidence(
+    parameters=[
+        ParameterRecord(name=f"{path}.weight", path=path, numel=n, bytes=n, trainable=True)
+        for n, path in enumerate(("a", "a.b", ""), start=1)
+    ],
+    graphs=[graph(("k", PARTS), ("extern_kernels.mm", PARTS[:1]), ("k", PARTS[1:]), key="key")],
+)
 LAUNCHES = st.sampled_from(["cudaLaunchKernel", "cudaGraphLaunch"])
 ANY_EVENT: st.SearchStrategy[Event] = st.one_of(
     st.builds(lambda n, t, d, i: annotation(n, t, d, tid=i), RANGES, AT, DUR, TID),
@@ -42,6 +59,18 @@ def test_every_kernel_exactly_once(slices: list[Event]) -> None:
     events = events_of(slices)
     check(events, attribute(events, foreign_modules(events, run_id="r"), root_glue=False))
     check(events, attribute(events, tree("", "a", "a.b"), first_call_id=7))
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(ANY_EVENT, max_size=20), st.lists(ANY_EVENT, max_size=20))
+def test_every_kernel_exactly_once_by_all_evidence(first: list[Event], second: list[Event]) -> None:
+    run, context = events_of(first), events_of(second)
+    for events in (run, captured(run)):
+        attributed = attribute(events, MODULES, evidence=KNOWN)
+        check(events, attributed)
+        source = reference(events, attributed)
+        known = replace(KNOWN, reference=source)
+        check(context, attribute(context, MODULES, evidence=known))
 
 
 @settings(max_examples=40, deadline=None)

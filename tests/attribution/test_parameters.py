@@ -1,0 +1,117 @@
+"""Gradient accumulation and the optimizer, by the owners of parameters."""
+
+from __future__ import annotations
+
+import pytest
+
+from cb_trace.attribution import Evidence
+from cb_trace.attribution.autograd import EVALUATION
+from cb_trace.bundle import ParameterRecord, gradient_range
+from tests.attribution.kineto_reader import events_of
+from tests.attribution.outcomes import parts, tree, work
+from tests.kineto import Event, annotation, op
+
+ENGINE = 300
+TREE = tree("", "a", "b")
+
+
+def parameter(name: str, path: str, size: int, *, trainable: bool = True) -> ParameterRecord:
+    return ParameterRecord(name=name, path=path, numel=size, bytes=4 * size, trainable=trainable)
+
+
+KNOWN = Evidence(
+    parameters=[
+        parameter("a.weight", "a", 3), parameter("b.weight", "b", 1), parameter("b.bias", "b", 2),
+        parameter("a.frozen", "a", 100, trainable=False),
+    ]
+)  # fmt: skip
+
+
+def accumulation(at: float, *marks: Event) -> list[Event]:
+    """A node of 20 µs on the autograd thread; marks lie in it as our hooks leave them."""
+    name = "torch::autograd::AccumulateGrad"
+    outer = op(f"{EVALUATION}: {name}", at, 20, tid=ENGINE)
+    return [outer, op(name, at + 1, 18, tid=ENGINE), *marks]
+
+
+def mark(name: str, at: float) -> Event:
+    return annotation(gradient_range(name), at, 0.5, tid=ENGINE)
+
+
+def test_accumulation_belongs_to_the_owner_of_the_marked_parameter() -> None:
+    events = events_of([
+        annotation("ProfilerStep#0", 0, 1000),
+        *accumulation(100, mark("b.bias", 117)), *work("add b", 105, 1, tid=ENGINE),
+        *work("hook b", 119.5, 2, tid=ENGINE),
+        *accumulation(200, mark("a.weight", 217)), *work("add a", 205, 3, tid=ENGINE),
+        *accumulation(300), *work("no mark", 305, 4, tid=ENGINE),
+        *accumulation(400, mark("c.weight", 417)), *work("stranger", 405, 5, tid=ENGINE),
+    ])  # fmt: skip
+    unknown = [(None, "backward", "backward, module unknown", 10_000)]
+    assert parts(events, TREE, KNOWN) == {
+        "add b": [("b", "backward", "parameter", 10_000)],
+        "hook b": [("b", "backward", "parameter", 10_000)],
+        "add a": [("a", "backward", "parameter", 10_000)],
+        "no mark": unknown,
+        "stranger": unknown,
+    }
+
+
+def test_a_mark_that_is_an_operator_counts_and_two_owners_do_not() -> None:
+    as_op = op(gradient_range("a.weight"), 117, 0.5, tid=ENGINE)
+    two = (mark("a.weight", 217), mark("b.weight", 217.6))
+    same = (mark("b.weight", 317), mark("b.bias", 317.6))
+    events = events_of([
+        annotation("ProfilerStep#0", 0, 1000),
+        *accumulation(100, as_op), *work("one", 105, 1, tid=ENGINE),
+        *accumulation(200, *two), *work("two", 205, 2, tid=ENGINE),
+        *accumulation(300, *same), *work("same", 305, 3, tid=ENGINE),
+    ])  # fmt: skip
+    found = parts(events, TREE, KNOWN)
+    assert found["one"][0][:3] == ("a", "backward", "parameter")
+    assert found["two"][0][:3] == (None, "backward", "backward, module unknown")
+    assert found["same"][0][:3] == ("b", "backward", "parameter")
+
+
+def test_a_mark_outside_an_accumulating_node_says_nothing() -> None:
+    marks = {"Sequence number": 5, "Fwd thread id": 1, "tid": ENGINE}
+    events = events_of([
+        annotation("ProfilerStep#0", 0, 1000),
+        op(f"{EVALUATION}: MmBackward0", 100, 20, **marks), mark("a.weight", 110),
+        *work("k", 105, 1, tid=ENGINE),
+    ])  # fmt: skip
+    assert parts(events, TREE, KNOWN)["k"][0][2] == "backward, module unknown"
+
+
+def test_a_bucket_reduced_in_the_last_hook_is_communication() -> None:
+    kernel = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
+    events = events_of([
+        annotation("ProfilerStep#0", 0, 1000),
+        *accumulation(100, mark("b.bias", 117)), *work(kernel, 119, 1, tid=ENGINE),
+    ])  # fmt: skip
+    assert parts(events, TREE, KNOWN)[kernel][0][2] == "communication"
+
+
+OPTIMIZER = [
+    annotation("ProfilerStep#0", 0, 1000),
+    annotation("Optimizer.step#AdamW.step", 100, 50),
+    *work("adam", 110, 1),
+]
+
+
+def test_the_optimizer_is_split_by_the_bytes_of_what_is_trained() -> None:
+    """a owns 12 bytes and b 4 + 8; the frozen 400 of a are not updated."""
+    assert parts(events_of(OPTIMIZER), TREE, KNOWN) == {
+        "adam": [
+            ("a", "optimizer", "parameter", 5000),
+            ("b", "optimizer", "parameter", 5000),
+        ]
+    }
+
+
+@pytest.mark.parametrize("known", [[], [parameter("a.frozen", "a", 9, trainable=False)]])
+def test_without_trained_parameters_the_optimizer_stays_the_optimizer(
+    known: list[ParameterRecord],
+) -> None:
+    found = parts(events_of(OPTIMIZER), TREE, Evidence(parameters=known))
+    assert found == {"adam": [(None, "optimizer", "optimizer", 10_000)]}
