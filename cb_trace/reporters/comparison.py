@@ -224,9 +224,7 @@ def chosen_run(connection: Connection, rank: int | None = None) -> RunHead:
 def _choice(
     connection: Connection, run: RunHead, what: str, wanted: str | None, order: Sequence[str]
 ) -> str:
-    found = connection.execute(
-        "SELECT DISTINCT deployment FROM compare WHERE run_id = ?", [run.run_id]
-    )
+    found = connection.execute("SELECT deployment FROM _deployment WHERE run_id = ?", [run.run_id])
     return _chosen(what, wanted, [value for (value,) in found.fetchall()], order)
 
 
