@@ -13,8 +13,9 @@ from cb_trace.store import Query, named_queries, named_query, open_profile
 from tests.store.profiles import BLOCK_0, FC_0, HEAD, base_rows, opened, replay, write_profile
 
 NAMES = [
-    "hta_disagreements", "isolation_error", "kernels_of_module", "launch_bound", "module_tree",
-    "overlap", "step_time", "top_modules", "unattributed",
+    "hta_disagreements", "isolation_error", "kernels_of_module", "launch_bound", "memory",
+    "module_tree",
+    "overlap", "roofline", "step_time", "top_modules", "unattributed",
 ]  # fmt: skip
 
 
