@@ -91,7 +91,8 @@ def uncounted_time(
 
 
 def _product(parts: pl.expr.list.ExprListNameSpace) -> pl.Expr:
-    return parts.get(0) * parts.get(1) * parts.get(2)
+    x, y, z = (parts.get(place, null_on_oob=True) for place in range(3))
+    return x * y * z
 
 
 def _begun(kernel: pl.DataFrame, launch: pl.DataFrame) -> pl.DataFrame:
