@@ -57,7 +57,8 @@ def compiled(
     units, unit = _units(events, origin, runs, run)
     found, whole = _match(units, runs.frame, code)
     at = np.where(unit == NOTHING, np.where(run == NOTHING, NOTHING, NO_MATCH), lookup(found, unit))
-    at = np.where(_own_time(events.kernel, events.op) & lookup(whole, run, False), NOTHING, at)
+    own = _own_time(events.kernel, events.op, runs.frame, run)
+    at = np.where(own & lookup(whole, run, False), NOTHING, at)
     return Compiled(at, _parts([call for calls in code for call in calls], module))
 
 
@@ -156,15 +157,17 @@ def _match(
     return found, whole
 
 
-def _own_time(kernel: pl.DataFrame, op: pl.DataFrame) -> Flags:
+def _own_time(kernel: pl.DataFrame, op: pl.DataFrame, runs: pl.DataFrame, run: Ints) -> Flags:
     """Host work of the generated wrapper itself, between its calls (CPU recordings).
 
     It is its caller's where every generated call was seen; else a kernel may hide in it, as C++
-    kernels do unless Inductor's kernel profiling is on.
+    kernels do unless Inductor's kernel profiling is on. Its operator is the mark of the run, or
+    one around it where the mark is an annotation.
     """
-    marks = op.filter(pl.col("name").str.contains(CALL))["op_id"]
-    own = (kernel["kind"] == "cpu") & kernel["op_id"].is_in(marks.implode())
-    return own.fill_null(value=False).to_numpy()
+    begun = op.select("op_id", pl.col("start_ns").alias("begun_ns"))
+    at = kernel.select("op_id", "kind").join(begun, on="op_id", how="left", maintain_order="left")
+    around = at["begun_ns"] <= pl.Series(lookup(column(runs, "start_ns"), run))
+    return ((at["kind"] == "cpu") & around).fill_null(value=False).to_numpy()
 
 
 def _parts(flat: Sequence[Generated], module: pl.DataFrame) -> pl.DataFrame:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import polars as pl
 import pytest
 
 from cb_trace.attribution import Evidence, TraceEvents
@@ -167,6 +168,7 @@ def test_a_compiled_optimizer_is_the_optimizer() -> None:
     assert found(events, GRAPH)[FUSED] == [(None, "optimizer", "optimizer", 10_000)]
 
 
+HIDDEN = (None, "forward", "compiled, no match")
 CPU_CODE = graph(
     ("cpp_fused_add_0", [node("add", "a", 10)]),
     ("extern_kernels.addmm", [node("addmm", "b", 1, "aten.addmm.default")]),
@@ -174,9 +176,8 @@ CPU_CODE = graph(
 )
 
 
-def on_cpu(names: Sequence[str]) -> TraceEvents:
-    """Operators of 10 µs in a run that is itself an operator; one kernel row a stretch of each."""
-    run = "## Call CompiledFxGraph key1 ##"
+def on_cpu(names: Sequence[str], run: str = "## Call CompiledFxGraph key1 ##") -> TraceEvents:
+    """Operators of 10 µs in ``run``; one kernel row a stretch of each."""
     ops = [op(run, 100, 200), *(op(name, 110 + 20 * at, 10) for at, name in enumerate(names))]
     events = events_of(
         [annotation("ProfilerStep#0", 0, 900), annotation("cb:<root>", 10, 800), *ops]
@@ -206,6 +207,21 @@ def test_a_cpu_kernel_that_left_no_operator_may_hide_in_the_wrapper() -> None:
         "## Call CompiledFxGraph key1 ##": [(None, "forward", "compiled, no match", 10_000)],
         "aten::addmm": [("b", "forward", "inductor", 10_000)],
     }
+
+
+def test_a_run_may_be_marked_by_an_annotation_inside_its_callers_operator() -> None:
+    """As torch 2.13 does on the CPU under ``record_function``."""
+    seen = on_cpu(["graph_0_cpp_fused_add_0", "aten::addmm"], "CompiledFunction")
+    part = on_cpu(["aten::addmm"], "CompiledFunction")
+    late = pl.col("name") == "CompiledFunction"
+    for events, outcome in ((seen, ("", "forward", "range")), (part, HIDDEN)):
+        later = pl.when(late).then(pl.col("start_ns") + 5_000).otherwise("start_ns")
+        marked = replace(
+            events,
+            annotation=pl.concat([events.annotation, events_of([mark(at=101)]).annotation]),
+            kernel=events.kernel.with_columns(later),
+        )
+        assert found(marked, CPU_CODE)["CompiledFunction"] == [(*outcome, 10_000)]
 
 
 @pytest.mark.parametrize("graphs", [(), (GRAPH,)])
