@@ -76,7 +76,15 @@ def load(
         raise CbTraceError(
             f"{name} cannot be built on {device}: {reason}", hint="choose a smaller preset or --set"
         ) from error
-    return Workload(name, model, args, kwargs, None, {PRESET: chosen, **asdict(config)})
+    return Workload(
+        name,
+        model,
+        args,
+        kwargs,
+        settings={PRESET: chosen, **asdict(config)},
+        loss=found.loss(args) if found.loss else None,
+        optimizer=found.optimizer,
+    )
 
 
 def _registered() -> dict[str, str]:

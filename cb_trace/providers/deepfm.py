@@ -8,10 +8,12 @@ meets real reuse; bags have uneven lengths.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from cb_trace.providers.workload import Provider
 
@@ -181,8 +183,25 @@ def _build(config: Config, device: str) -> tuple[nn.Module, tuple[Tensor, Bags],
     return model, (dense, bags), {}
 
 
+def _loss(args: tuple[Tensor, Bags]) -> Callable[[Tensor], Tensor]:
+    """Binary cross entropy against labels that follow from the first dense feature."""
+    labels = (args[0][:, :1] > 0).float()
+
+    def loss(probability: Tensor) -> Tensor:
+        with torch.autocast(probability.device.type, enabled=False):  # autocast refuses this loss
+            return functional.binary_cross_entropy(probability.float(), labels)
+
+    return loss
+
+
+def _optimizer(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=1e-2)  # no state: the tables are most of the memory
+
+
 PROVIDER = Provider(
     name="deepfm",
+    loss=_loss,
+    optimizer=_optimizer,
     summary="DeepFM-DLRM ranking model: embedding bags, factorisation machine, deep MLP",
     presets={
         "tiny": Config(

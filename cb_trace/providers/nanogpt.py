@@ -6,6 +6,7 @@ shape of a training or scoring step.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -123,9 +124,26 @@ def _build(config: Config, device: str) -> tuple[nn.Module, tuple[Tensor], dict[
     return model, (ids,), {}
 
 
+def _loss(args: tuple[Tensor, ...]) -> Callable[[Tensor], Tensor]:
+    """Cross entropy of every position's logits against the token that follows it."""
+    following = args[0][:, 1:].flatten()
+
+    def loss(logits: Tensor) -> Tensor:
+        return functional.cross_entropy(logits[:, :-1].flatten(0, 1), following)
+
+    return loss
+
+
+def _optimizer(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    on_device = parameters[0].is_cuda  # its step can then be captured into a CUDA graph
+    return torch.optim.AdamW(parameters, lr=1e-4, capturable=on_device)
+
+
 PROVIDER = Provider(
     name="nanogpt",
-    summary="GPT-2 language model, forward over every position",
+    summary="GPT-2 language model, over every position",
+    loss=_loss,
+    optimizer=_optimizer,
     presets={
         "tiny": Config(batch=4, seq=64, layers=2, width=128, heads=4, vocab=1024),
         "gpt2": Config(batch=8, seq=1024, layers=12, width=768, heads=12, vocab=50304),

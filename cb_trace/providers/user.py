@@ -6,6 +6,7 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,7 +77,7 @@ def _workload(result: object, name: str, settings: dict[str, Setting]) -> Worklo
     from torch import nn
 
     if isinstance(result, Workload):
-        return Workload(name, result.model, result.args, result.kwargs, result.step, settings)
+        return replace(result, name=name, settings=settings)
     if isinstance(result, tuple) and 2 <= len(result) <= 4 and isinstance(result[0], nn.Module):
         model, args, kwargs, step = (*result, None, None)[:4]
         if not isinstance(args, list | tuple):
@@ -95,4 +96,4 @@ def _moved(workload: Workload, device: str) -> Workload:
 
     model: nn.Module = workload.model.to(device)
     args, kwargs = pytree.tree_map(move, (workload.args, workload.kwargs))
-    return Workload(workload.name, model, args, kwargs, workload.step, workload.settings)
+    return replace(workload, model=model, args=args, kwargs=kwargs)

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
+    from torch.optim import Optimizer
 
 Setting = str | int | float | bool
 Call = tuple[tuple[Any, ...], dict[str, Any]]
@@ -18,8 +19,9 @@ class Workload:
     """A model and one step of it.
 
     ``step`` runs one whole step when called with nothing; without it a step is
-    ``model(*args, **kwargs)``. ``settings`` are the provider's, complete, so that the same
-    workload can be built again from them.
+    ``model(*args, **kwargs)``, and in training what ``loss`` (of the model's output) and
+    ``optimizer`` (of the trainable parameters) make of it. ``settings`` are the provider's,
+    complete, so that the same workload can be built again from them.
     """
 
     name: str
@@ -28,6 +30,8 @@ class Workload:
     kwargs: dict[str, Any] = field(default_factory=dict)
     step: Callable[[], object] | None = None
     settings: dict[str, Setting] = field(default_factory=dict)
+    loss: Callable[[Any], Tensor] | None = None
+    optimizer: Callable[[list[nn.Parameter]], Optimizer] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +39,16 @@ class Provider:
     """A workload that ships: its settings as a frozen dataclass, named presets, and a builder.
 
     ``build(config, device)`` returns the model and its arguments, all on the device, drawing
-    from torch's global generators, which are seeded before the call.
+    from torch's global generators, which are seeded before the call. ``loss(args)`` makes the
+    loss of an output, once a workload.
     """
 
     name: str
     summary: str
     presets: Mapping[str, Any]
     build: Callable[[Any, str], tuple[nn.Module, tuple[Any, ...], dict[str, Any]]]
+    loss: Callable[[tuple[Any, ...]], Callable[[Any], Tensor]] | None = None
+    optimizer: Callable[[list[nn.Parameter]], Optimizer] | None = None
 
     @property
     def default_preset(self) -> str:
