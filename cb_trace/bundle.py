@@ -40,7 +40,8 @@ Phase = Literal["forward", "backward", "recompute", "optimizer", "step"]
 Mode = Literal["eager", "compile", "cudagraph", "compile+cudagraph"]
 Role = Literal["context", "sequence", "isolated", "foreign", "capture"]
 Deployment = Literal["eager", "graph"]
-Condition = Literal["hot", "cold", "graph"]
+# In compile modes the first three are of the module compiled alone, `eager` is hot without that.
+Condition = Literal["hot", "cold", "graph", "eager"]
 SampleKind = Literal["bare", "bare_after", "profiled", "sequence"]
 
 

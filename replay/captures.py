@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -29,12 +29,13 @@ class Captures:
         *,
         dedup: bool,
         max_bytes: int | None,
+        wrap: Sequence[str] = (),
     ) -> None:
         self.calls: list[Call] = []
         self.passes = 0
         self.notes: list[Note] = []
         self._modules, self._signatures, self._device = modules, signatures, device
-        self._dedup, self._max_bytes = dedup, max_bytes
+        self._dedup, self._max_bytes, self._wrap = dedup, max_bytes, wrap
         self._groups: dict[Hashable, Call] = {}
         self._rng: RngState | None = None
 
@@ -52,7 +53,7 @@ class Captures:
                 return None
             return budget.place(plan.tensors.bytes_by_device())
 
-        recorder = Recorder(self._modules, self._device, admit)
+        recorder = Recorder(self._modules, self._device, admit, self._wrap)
         try:
             with recorder.recording():
                 yield
@@ -105,7 +106,7 @@ class Captures:
             known = call.key in by_key
             return budget.place(plan.tensors.bytes_by_device()) if known else None
 
-        recorder = Recorder(self._modules, self._device, admit)
+        recorder = Recorder(self._modules, self._device, admit, self._wrap)
         with preserved(model, self._device):
             if self._rng is not None:
                 self._rng.put()

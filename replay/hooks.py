@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from cb_trace.replay.graph import one_line
 from cb_trace.replay.guard import CallState, ModuleState, RngState
 from cb_trace.replay.inputs import FrozenInputs, InputPlan, freeze, plan_inputs
+from cb_trace.replay.methods import FORWARD, Method, StepThread, in_backward, stand_ins
 from cb_trace.replay.tensors import UncopyableError
 
 COLLECTIVE_OPS = ("c10d::", "_c10d_functional", "c10d_functional", "_dtensor::", "symm_mem::")
@@ -33,6 +34,7 @@ class Call:
     signature: Hashable
     state: CallState
     training: tuple[bool, ...]
+    method: str = FORWARD
     calls: int = 1
     nbytes: int = 0
     inputs: FrozenInputs | None = None
@@ -83,13 +85,22 @@ class _Open:
 
 
 class Recorder:
-    """Hooks on every module that count calls and copy the inputs of those that ``admit`` takes."""
+    """Hooks on every module that count calls and copy the inputs of those that ``admit`` takes.
+
+    Calls on other threads are not the step's, and those inside the backward are forwards that are
+    recomputed: neither counts. ``wrap`` names methods that count beside ``forward``.
+    """
 
     def __init__(
-        self, modules: Mapping[str, nn.Module], device: torch.device, admit: Admit
+        self,
+        modules: Mapping[str, nn.Module],
+        device: torch.device,
+        admit: Admit,
+        wrap: Sequence[str] = (),
     ) -> None:
         self.calls: dict[CallKey, Call] = {}
-        self._modules, self._device, self._admit = modules, device, admit
+        self._modules, self._device, self._admit, self._wrap = modules, device, admit, wrap
+        self._thread: StepThread | None = None  # None: not recording
         self._keep = {id(p) for module in modules.values() for p in module.parameters()}
         self._count = dict.fromkeys(modules, 0)
         self._stack: list[_Open] = []
@@ -99,46 +110,61 @@ class Recorder:
     def recording(self) -> Iterator[None]:
         """Hooks are there for as long as the block lasts, and gone after it."""
         handles = []
+        self._thread = StepThread()
         try:
             for path, module in self._modules.items():
                 handles += self._hook(path, module)
-            with self._watch:
+            with stand_ins(self._modules, self._wrap, self._around), self._watch:
                 yield
         finally:
             for handle in handles:
                 handle.remove()
             self._stack.clear()
+            self._thread = None
+
+    def _counts(self) -> bool:
+        return self._thread is not None and self._thread.holds() and not in_backward()
 
     def _hook(self, path: str, module: nn.Module) -> list[Any]:
         def before(module: nn.Module, args: Any, kwargs: Any) -> None:
-            with self._watch.paused():
-                self._begin(path, module, args, kwargs)
+            self._begin(path, module, FORWARD, args, kwargs)
 
         def after(module: nn.Module, _args: Any, output: Any) -> None:
-            with self._watch.paused():
-                self._end(module, output)
+            self._end(module, output)
 
         return [
             module.register_forward_pre_hook(before, with_kwargs=True, prepend=True),
             module.register_forward_hook(after),
         ]
 
-    def _begin(self, path: str, module: nn.Module, args: Any, kwargs: Any) -> None:
+    def _around(self, path: str, module: nn.Module, name: str, method: Method) -> Method:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self._begin(path, module, name, args, kwargs)
+            output = method(*args, **kwargs)
+            self._end(module, output)
+            return output
+
+        return call
+
+    def _begin(self, path: str, module: nn.Module, method: str, args: Any, kwargs: Any) -> None:
+        if self._counts():
+            with self._watch.paused():
+                self._open(path, module, method, args, kwargs)
+
+    def _open(self, path: str, module: nn.Module, method: str, args: Any, kwargs: Any) -> None:
         open_call = _Open(module)
         self._stack.append(open_call)
-        if torch._C._current_graph_task_id() != -1:
-            return  # recomputed inside a backward: no forward call of the step
         index = self._count[path]
         self._count[path] += 1
         state = CallState.now(self._device)
         training = tuple(inner.training for inner in module.modules())
         plan, reason = self._plan(args, kwargs)
-        signature = (plan.signature if plan else reason, state.key, training)
+        signature = (method, plan.signature if plan else reason, state.key, training)
         known = self.calls.get((path, signature))
         if known is not None:
             known.calls += 1
             return
-        call = Call(path, module, index, signature, state, training, reason=reason)
+        call = Call(path, module, index, signature, state, training, method, reason=reason)
         self.calls[call.key] = open_call.call = call
         if plan is not None:
             call.nbytes = sum(plan.tensors.bytes_by_device().values())
@@ -166,6 +192,11 @@ class Recorder:
         open_call.plan, open_call.given = plan, given
 
     def _end(self, module: nn.Module, output: Any) -> None:
+        if self._counts():
+            with self._watch.paused():
+                self._close(module, output)
+
+    def _close(self, module: nn.Module, output: Any) -> None:
         done = self._stack.pop()
         while done.module is not module:  # calls that raised, and whose caller went on
             done = self._stack.pop()

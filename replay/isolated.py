@@ -6,15 +6,18 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from cb_trace.bundle import Condition
+from cb_trace.replay.compiling import compiled_alone
 from cb_trace.replay.flush import CacheFlush
 from cb_trace.replay.graph import capture_graph, one_line
 from cb_trace.replay.guard import ModuleState, preserved
 from cb_trace.replay.hooks import Call, output_signature
 from cb_trace.replay.inputs import plan_inputs
+from cb_trace.replay.methods import FORWARD
 from cb_trace.replay.tensors import UncopyableError
 from cb_trace.replay.timing import calls_per_sample, synchronize, time_block
 
@@ -47,14 +50,27 @@ class Measured:
 
 
 class IsolatedCall:
-    """A call in its own state. ``restores`` says that every run needs its inputs put back."""
+    """A call in its own state. ``restores`` says that every run needs its inputs put back.
 
-    def __init__(self, call: Call, device: torch.device, flush: CacheFlush) -> None:
+    With ``compile`` (keyword arguments of ``torch.compile``) the module runs compiled in every
+    condition but ``eager``.
+    """
+
+    def __init__(
+        self,
+        call: Call,
+        device: torch.device,
+        flush: CacheFlush,
+        compile: dict[str, Any] | None = None,  # noqa: A002 - the function's own name
+    ) -> None:
         self._call, self._device, self._flush = call, device, flush
         if call.inputs is None:
             raise SkippedError("no inputs were captured")
         self._thawed = call.inputs.thaw(own=call.mutates)
         self._module, self._casts = call.module, call.casts
+        forward = call.method == FORWARD
+        self._eager = call.module if forward else getattr(call.module, call.method)
+        self._compiled = None if compile is None else compiled_alone(self._eager, compile)
         self._state: ModuleState | None = None
         self.restores = False
 
@@ -66,7 +82,17 @@ class IsolatedCall:
         """
         if self._casts:
             torch.clear_autocast_cache()
-        return self._module(*self._thawed.args, **self._thawed.kwargs)
+        return (self._compiled or self._eager)(*self._thawed.args, **self._thawed.kwargs)
+
+    def run_eager(self) -> object:
+        """:meth:`run` without the compiler."""
+        if self._casts:
+            torch.clear_autocast_cache()
+        return self._eager(*self._thawed.args, **self._thawed.kwargs)
+
+    def runner(self, condition: Condition) -> Callable[[], object]:
+        """What one call is in a condition."""
+        return self.run_eager if condition == "eager" else self.run
 
     def prepare(self) -> None:
         """What has to happen before a run, outside any window."""
@@ -105,8 +131,8 @@ class IsolatedCall:
 
     def measure(self, condition: Condition, sampling: Sampling) -> Measured:
         """Bare samples of one condition."""
-        if condition == "hot":
-            return self._hot(self.run, sampling)
+        if condition in ("hot", "eager"):
+            return self._hot(self.runner(condition), sampling)
         if condition == "cold":
             return self._cold(sampling)
         if self.restores:
@@ -176,7 +202,12 @@ class IsolatedCall:
 
 
 @contextmanager
-def isolated(call: Call, device: torch.device, flush: CacheFlush) -> Iterator[IsolatedCall]:
+def isolated(
+    call: Call,
+    device: torch.device,
+    flush: CacheFlush,
+    compile: dict[str, Any] | None = None,  # noqa: A002 - the function's own name
+) -> Iterator[IsolatedCall]:
     """The call ready to run in the state it had; afterwards everything is as before.
 
     :raises SkippedError: it cannot be replayed.
@@ -189,7 +220,7 @@ def isolated(call: Call, device: torch.device, flush: CacheFlush) -> Iterator[Is
         for inner, training in zip(call.module.modules(), call.training, strict=True):
             inner.training = training
         try:
-            ready = IsolatedCall(call, device, flush)
+            ready = IsolatedCall(call, device, flush, compile)
         except torch.OutOfMemoryError as error:
             raise SkippedError(one_line(error)) from error
         ready.check()

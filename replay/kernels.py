@@ -12,6 +12,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from cb_trace.bundle import Condition, TraceRecord, file_sha256, replay_range
 from cb_trace.replay.isolated import IsolatedCall
+from cb_trace.replay.profiler import warming
 from cb_trace.replay.timing import synchronize
 from cb_trace.trace_file import clean_trace
 
@@ -30,8 +31,9 @@ def kernel_session(device: torch.device, target: Path, traces: list[TraceRecord]
     # acc_events: torch 2.11 warns without it, though a session of one cycle loses nothing.
     profiler = profile(activities=activities, acc_events=True)
     interrupted: KeyboardInterrupt | None = None
-    with profiler:
+    with warming(profiler) as state:
         _first_kernel(device)
+        state.start()
         try:
             yield
         except KeyboardInterrupt as stop:
@@ -52,19 +54,19 @@ def profile_call(
     Restoring inputs and flushing the cache lie outside the ranges.
     """
     before = ready.flush if condition == "cold" else ready.prepare
+    run = ready.runner(condition)
     for iteration in range(-1, count):
         before()
         synchronize(device)
         name = replay_range(replay_id, iteration) if iteration >= 0 else WARMUP_RANGE
         with record_function(name):
-            ready.run()
+            run()
         synchronize(device)
 
 
 def _first_kernel(device: torch.device) -> None:
     """The first kernel under a profiler pays for its start; let it be none of a module's."""
-    with record_function(WARMUP_RANGE):
-        torch.zeros(1, device=device).add_(1)
+    torch.zeros(1, device=device).add_(1)
     synchronize(device)
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -43,6 +44,8 @@ class ReplayOptions:
     min_samples: int = 10
     min_seconds: float = 0.3  # a shorter stretch can lie in a quiet or a slow moment of the host
     noise_ratio: float = 0.005
+    wrap: tuple[str, ...] = ()  # methods that count as calls beside forward
+    compile: dict[str, Any] | None = None  # arguments of torch.compile; None: modules run eagerly
 
 
 class Replayer:
@@ -72,12 +75,15 @@ class Replayer:
         self.notes: list[Note] = []
         self.interrupted = False
         self._conditions = [c for c in options.conditions if c != "graph" or device.type == "cuda"]
+        if options.compile is not None:
+            self._conditions.append("eager")
         self._captures = Captures(
             modules_by_path(model, tree),
             {record.path: record.signature for record in tree},
             device,
             dedup=options.dedup,
             max_bytes=options.max_capture_bytes,
+            wrap=options.wrap,
         )
         self._measured: dict[tuple[Call, Condition], Measured] = {}
         self._ids: dict[tuple[Call, Condition], int] = {}
@@ -144,7 +150,7 @@ class Replayer:
         try:
             if clock.spent():
                 raise SkippedError(f"time budget of {self.options.budget_seconds:g} s spent")
-            with isolated(call, self.device, self._cache_flush()) as ready:
+            with self._isolated(call) as ready:
                 for condition in self._conditions:
                     self._time_condition(call, ready, condition, clock)
         except SkippedError as error:
@@ -166,6 +172,14 @@ class Replayer:
     def _skip(self, call: Call, reason: str) -> None:
         for condition in self._conditions:
             self._measured.setdefault((call, condition), Measured(skipped=reason))
+
+    def _isolated(self, call: Call) -> AbstractContextManager[IsolatedCall]:
+        return isolated(call, self.device, self._cache_flush(), self.options.compile)
+
+    @property
+    def called(self) -> set[str]:
+        """Paths of the modules that the captured step called."""
+        return {call.path for call in self._captures.calls}
 
     def _cache_flush(self) -> CacheFlush:
         if self._flush is None:
@@ -202,7 +216,7 @@ class Replayer:
     def _profile_call(self, call: Call) -> None:
         count = self.options.profiled_calls
         try:
-            with isolated(call, self.device, self._cache_flush()) as ready:
+            with self._isolated(call) as ready:
                 for condition in self._timed(call):
                     replay_id = self._ids[call, condition]
                     profile_call(ready, self.device, condition, replay_id, count)

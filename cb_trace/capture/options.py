@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from cb_trace.accounts import CeilingRecord
+from cb_trace.bundle import Mode
 from cb_trace.errors import CbTraceError
 
 if TYPE_CHECKING:
@@ -14,17 +15,24 @@ if TYPE_CHECKING:
     from cb_trace.replay.knockout import KnockoutOptions
 
 Dtype = Literal["fp32", "bf16", "fp16"]
+StepPhase = Literal["forward", "train"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordOptions:
     """Options of a recording; the defaults are the main job's.
 
-    ``grad`` None leaves autograd on for a workload with a step of its own and runs a plain
-    forward under ``torch.no_grad()``. ``dtype`` is autocast's; fp32 means no autocast.
+    ``grad`` None leaves autograd on in training and for a workload with a step of its own, and
+    runs a plain forward under ``torch.no_grad()``. ``dtype`` is autocast's; fp32 means no
+    autocast. ``wrap`` names methods that count as a call of their module as ``forward`` does;
+    ``compile`` holds keyword arguments of ``torch.compile``.
     """
 
     device: str = "cpu"
+    phase: StepPhase = "forward"
+    mode: Mode = "eager"
+    wrap: tuple[str, ...] = ()
+    compile: dict[str, Any] = field(default_factory=dict)
     dtype: Dtype = "fp32"
     seed: int = 0
     warmup: int = 3  # steps before anything is measured
@@ -44,12 +52,28 @@ class RecordOptions:
 
     def __post_init__(self) -> None:
         if self.dtype not in get_args(Dtype):
-            raise CbTraceError(
-                f"unknown dtype {self.dtype!r}", hint=f"one of {', '.join(get_args(Dtype))}"
-            )
+            raise _unknown("dtype", self.dtype, Dtype)
+        if self.phase not in get_args(StepPhase):
+            raise _unknown("phase", self.phase, StepPhase)
+        if self.mode not in get_args(Mode):
+            raise _unknown("mode", self.mode, Mode)
         for name in ("warmup", "steps", "bare_samples", "profiled_calls"):
             if getattr(self, name) < 1:
                 raise CbTraceError(f"{name} must be at least 1")
+
+    @property
+    def compiled(self) -> bool:
+        """Whether the model runs compiled."""
+        return self.mode in ("compile", "compile+cudagraph")
+
+    @property
+    def graphed(self) -> bool:
+        """Whether the step runs as one CUDA graph."""
+        return self.mode in ("cudagraph", "compile+cudagraph")
+
+
+def _unknown(what: str, given: str, known: Any) -> CbTraceError:
+    return CbTraceError(f"unknown {what} {given!r}", hint=f"one of {', '.join(get_args(known))}")
 
 
 def device_of(name: str) -> torch.device:

@@ -3,47 +3,44 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from cb_trace.bundle import STEP_PREFIX
-from cb_trace.capture.ranges import ModuleRanges
+from cb_trace.replay.profiler import warming
 from cb_trace.replay.timing import synchronize
 from cb_trace.trace_file import export_trace
 
-WARMUP_RANGE = "cb_warmup"
-
 
 def profile_steps(
-    step: Callable[[], object],
-    device: torch.device,
-    modules: Mapping[str, nn.Module],
-    *,
-    steps: int,
-    target: Path,
+    step: Callable[[], object], device: torch.device, *, steps: int, target: Path
 ) -> list[int]:
     """Profile steps into ``target`` and return the wall nanoseconds of each, profiler attached.
 
-    A first step under its own name takes the profiler's start-up cost (CUPTI instruments at the
-    first kernel). The device is synchronised between steps, outside their ranges.
+    A first step, which is not recorded, takes the profiler's start-up cost (CUPTI instruments at
+    the first kernel). The device is synchronised between steps, outside their ranges.
     """
-    with profiled(device, target), ModuleRanges(modules):
-        _one(step, device, WARMUP_RANGE)
+    with profiled(device, target) as start:
+        step()
+        synchronize(device)
+        start()
         return [_one(step, device, f"{STEP_PREFIX}{number}") for number in range(steps)]
 
 
 @contextmanager
-def profiled(device: torch.device, target: Path) -> Iterator[None]:
-    """Profile the block and export it, cleaned, to ``target`` (``.json.gz``)."""
+def profiled(device: torch.device, target: Path) -> Iterator[Callable[[], None]]:
+    """A profiler that warms up until the function it gives is called, and records from then on.
+
+    At the end of the block it is exported, cleaned, to ``target`` (``.json.gz``).
+    """
     profiler = new_profiler(device)
-    with profiler:
-        yield
+    with warming(profiler) as state:
+        yield state.start
         synchronize(device)
     export_trace(profiler, target)
 

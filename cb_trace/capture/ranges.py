@@ -3,36 +3,46 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Any
 
 from torch import nn
 from torch.profiler import record_function
-from torch.utils.hooks import RemovableHandle
 
 from cb_trace.bundle import range_name
+from cb_trace.replay.methods import StepThread, in_backward, stand_ins
 
 
 class ModuleRanges:
-    """While entered, every forward of the modules stands in a range that carries its path.
+    """While entered, every call of the modules stands in a range that carries its path.
 
-    A forward that raises closes its range by ``always_call``; what a ``BaseException`` such as
-    Ctrl-C leaves open is closed by the enclosing call's hook, or at exit for the own thread.
+    A call is that of ``forward`` or of a method in ``wrap``, on the thread that entered or in the
+    autograd run it started. A forward that raises closes its range by ``always_call``; what a
+    ``BaseException`` such as Ctrl-C leaves open is closed by the enclosing call's hook, or at exit
+    for the own thread.
+
+    ``called`` holds the paths seen; ``recomputed`` says whether a call came from the backward.
     """
 
-    def __init__(self, modules: Mapping[str, nn.Module]) -> None:
-        self._modules = modules
-        self._handles: list[RemovableHandle] = []
+    def __init__(self, modules: Mapping[str, nn.Module], wrap: Sequence[str] = ()) -> None:
+        self.called: set[str] = set()
+        self.recomputed = False
+        self._modules, self._wrap = modules, wrap
+        self._stack_of_hooks = ExitStack()
         self._open = threading.local()
 
     def __enter__(self) -> ModuleRanges:
+        self._step = StepThread()
         for path, module in self._modules.items():
             # First before and last after: the work of other hooks is part of the call.
-            self._handles += (
-                module.register_forward_pre_hook(self._opener(range_name(path)), prepend=True),
-                module.register_forward_hook(self._closer(range_name(path)), always_call=True),
-            )
+            for handle in (
+                module.register_forward_pre_hook(self._opener(path), prepend=True),
+                module.register_forward_hook(self._closer(path), always_call=True),
+            ):
+                self._stack_of_hooks.callback(handle.remove)
+        self._stack_of_hooks.enter_context(stand_ins(self._modules, self._wrap, self._around))
         return self
 
     def __exit__(
@@ -41,9 +51,7 @@ class ModuleRanges:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
+        self._stack_of_hooks.close()
         self._close_to(0)
 
     def _stack(self) -> list[tuple[str, record_function]]:
@@ -52,15 +60,23 @@ class ModuleRanges:
         stack: list[tuple[str, record_function]] = self._open.stack
         return stack
 
-    def _opener(self, name: str) -> Callable[..., None]:
+    def _opener(self, path: str) -> Callable[..., None]:
+        name = range_name(path)
+
         def opened(*_: Any) -> None:
+            if not self._step.holds():
+                return
+            self.called.add(path)
+            self.recomputed |= in_backward()
             region = record_function(name)
             region.__enter__()  # type: ignore[no-untyped-call]
             self._stack().append((name, region))
 
         return opened
 
-    def _closer(self, name: str) -> Callable[..., None]:
+    def _closer(self, path: str) -> Callable[..., None]:
+        name = range_name(path)
+
         def closed(*_: Any) -> None:
             stack = self._stack()
             height = next((i for i in reversed(range(len(stack))) if stack[i][0] == name), None)
@@ -68,6 +84,20 @@ class ModuleRanges:
                 self._close_to(height)
 
         return closed
+
+    def _around(
+        self, path: str, _module: nn.Module, _name: str, method: Callable[..., Any]
+    ) -> Callable[..., Any]:
+        opened, closed = self._opener(path), self._closer(path)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            opened()
+            try:
+                return method(*args, **kwargs)
+            finally:
+                closed()
+
+        return call
 
     def _close_to(self, height: int) -> None:
         stack = self._stack()

@@ -22,6 +22,8 @@ from cb_trace.bundle import (
     KnockoutRecord,
     Manifest,
     Note,
+    Phase,
+    Role,
     RunRecord,
     SampleKind,
     StepSamples,
@@ -32,18 +34,32 @@ from cb_trace.bundle import (
 from cb_trace.capture.counting import Counting
 from cb_trace.capture.environment import Environment, environment
 from cb_trace.capture.intact import intact
+from cb_trace.capture.modes import Deployed, deployed, same_kernels
 from cb_trace.capture.options import RecordOptions, device_of
+from cb_trace.capture.phases import PhaseWatch, never_called
 from cb_trace.capture.profiled import profile_steps
-from cb_trace.capture.step import Step, dtype_name, grad_note, step_of, uses_grad, warm_up
+from cb_trace.capture.step import (
+    Step,
+    check_mode,
+    dtype_name,
+    grad_note,
+    step_of,
+    trains_by_us,
+    uses_grad,
+    warm_up,
+)
+from cb_trace.capture.training import TrainingStep
 from cb_trace.capture.tree import ModuleTree, check_eager, module_tree
+from cb_trace.errors import CbTraceError
 from cb_trace.providers.workload import Workload
-from cb_trace.replay.graph import capture_graph
+from cb_trace.replay.graph import GraphCapture, capture_graph
 from cb_trace.replay.knockout import check_paths, knock_out
 from cb_trace.replay.timing import time_block
 from cb_trace.replay.walk import Replayer, ReplayOptions
 from cb_trace.version import VERSION
 
 CONTEXT_TRACE = "context.json.gz"
+CAPTURE_TRACE = "capture.json.gz"
 INTERRUPTED = "interrupted"
 UNSTEADY_RATIO = 0.05
 
@@ -65,14 +81,14 @@ def record(
 
     ``provider`` is the name that :func:`cb_trace.providers.load` builds the workload from again.
 
-    :raises CbTraceError: the device is missing, or the workload's step raises.
+    :raises CbTraceError: the device is missing or has no such mode, or the workload's step raises.
     """
     check_eager(workload.model)
     recording = _Recording(workload, folder, options or RecordOptions(), progress or _silent)
     if any(is_lazy(parameter) for parameter in workload.model.parameters()):
         warm_up(recording.step, workload.name, 1, recording.device)  # gives it its shapes
-    own_step = workload.step is not None
-    with intact(workload.model, recording.device, values=own_step) as watch:
+    writes = workload.step is not None or recording.trains
+    with intact(workload.model, recording.device, values=writes) as watch:
         recording.run()
         manifest = recording.manifest(provider, watch.notes())
     write_bundle(folder, manifest)
@@ -86,6 +102,8 @@ def replay_options(options: RecordOptions) -> ReplayOptions:
         budget_seconds=options.replay_seconds,
         max_capture_bytes=options.max_capture_bytes,
         profiled_calls=options.profiled_calls,
+        wrap=options.wrap,
+        compile=options.compile if options.compiled else None,
     )
 
 
@@ -102,16 +120,21 @@ class _Recording:
             progress,
         )
         self.device = device_of(options.device)
+        check_mode(options, self.device)
+        self.trains = trains_by_us(workload, options)
         self.counting = Counting(self.device, options)
         self.step: Step = step_of(workload, options, self.device)
         self.samples: list[StepSamples] = []
         self.traces: list[TraceRecord] = []
         self.knockouts: list[KnockoutRecord] = []
         self.notes: list[Note] = [grad_note(uses_grad(workload, options))]
+        self.deployment: Deployment = "graph" if options.graphed else "eager"
 
     def run(self) -> None:
         torch.manual_seed(self.options.seed)
         self.progress("warm-up")
+        if self.trains and not self.workload.model.training:
+            self.workload.model.train()
         warm_up(self.step, self.workload.name, self.options.warmup, self.device)
         self.counting.warmed_up()
         self.tree: ModuleTree = module_tree(self.workload.model)
@@ -121,39 +144,59 @@ class _Recording:
         if self.replayer:
             self.progress("live inputs")
             self.replayer.capture()
-        self._bare("bare")
-        self._graph()
-        self.environment: Environment = environment(self.device, self.step)
-        if self.replayer:
-            self._interruptible(self.replayer.time)
-        if self.options.knockout is not None:
-            self._interruptible(self._knock_out)
-        self._interruptible(self._count)
-        self._profile()
-        if self.replayer:
-            self._interruptible(self._profile_replays)
-        if self.replayer and self.replayer.interrupted:
-            self.notes.append(Note(reason=INTERRUPTED, detail="replay was stopped by Ctrl-C"))
-            return
-        self._interruptible(lambda: self._bare("bare_after"))
-        self.notes += unsteady(self.samples)
+        with deployed(self.workload, self.step, self.tree, self.options, self.device) as how:
+            self._measure(how)
+            self.notes += how.notes()
+            self.graphs = how.graphs()
+        if self.options.compiled:
+            self._interruptible(self._compare_with_plain)
 
     def manifest(self, provider: str | None, changes: list[Note]) -> Manifest:
         replays = self.replayer.records if self.replayer else []
         notes = self.replayer.notes if self.replayer else []
+        own = self.step.notes if isinstance(self.step, TrainingStep) else []
+        run = run_record(
+            self.workload, self.options, self.environment, provider, self.watch.phases(self.graphs)
+        )
         return Manifest(
-            run=run_record(self.workload, self.options, self.environment, provider),
+            run=run,
             modules=self.tree.records,
             traces=self.traces,
             step_samples=self.samples,
             replays=replays,
-            notes=[*self.notes, *notes, *changes, *self.counting.notes()],
+            notes=[*self.notes, *own, *notes, *changes, *self.counting.notes()],
             parameters=self.tree.parameters,
             costs=self.counting.costs,
             memories=self.counting.memories,
             ceilings=self.counting.ceilings,
+            graphs=self.graphs,
             knockouts=self.knockouts,
         )
+
+    def _measure(self, how: Deployed) -> None:
+        """What is measured while the model runs as the mode has it."""
+        captured = self._graph(how.step)
+        run = captured.replay if self.options.graphed else how.step
+        self._bare("bare", self.deployment, run)
+        if captured.graph is not None and not self.options.graphed:
+            self._bare("bare", "graph", captured.replay)
+        self.environment: Environment = environment(self.device, run)
+        if self.replayer:
+            with how.off():
+                self._interruptible(self.replayer.time)
+        if self.options.knockout is not None:
+            self._interruptible(self._knock_out)
+        with how.off():
+            self._interruptible(self._count)
+        self._profile(how, run)
+        if self.replayer:
+            with how.off():
+                self._interruptible(self._profile_replays)
+        if self.replayer and self.replayer.interrupted:
+            self.notes.append(Note(reason=INTERRUPTED, detail="replay was stopped by Ctrl-C"))
+            return
+        self._interruptible(lambda: self._bare("bare_after", self.deployment, run))
+        self.notes += unsteady(self.samples)
 
     def _replayer(self) -> Replayer | None:
         if not self.options.replay:
@@ -167,50 +210,77 @@ class _Recording:
             self.progress,
         )
 
-    def _bare(
-        self, kind: SampleKind, deployment: Deployment = "eager", run: Step | None = None
-    ) -> None:
+    def _bare(self, kind: SampleKind, deployment: Deployment, run: Step) -> None:
         self.progress(f"{kind.replace('_', ' ')} steps, {deployment}")
         samples = time_block(
-            run or self.step,
+            run,
             self.device,
             min_samples=self.options.bare_samples,
             min_seconds=self.options.bare_seconds,
         )
         self.samples.append(StepSamples(kind=kind, deployment=deployment, ns=samples))
 
-    def _graph(self) -> None:
-        if self.device.type != "cuda" or not self.options.graph:
-            return
-        captured = capture_graph(self.step, self.device)
-        if captured.reason is not None:
-            self.notes.append(Note(reason="no graph deployment", detail=captured.reason))
-            return
-        self._bare("bare", "graph", captured.replay)
+    def _graph(self, step: Step) -> GraphCapture:
+        """The step as a CUDA graph, where there can be one.
+
+        :raises CbTraceError: the mode is made of it, and it cannot be had.
+        """
+        wanted = self.options.graph or self.options.graphed
+        if self.device.type != "cuda" or not wanted:
+            return GraphCapture(reason="not asked for")
+        captured = capture_graph(step, self.device)
+        if captured.reason is None:
+            return captured
+        if self.options.graphed:
+            raise CbTraceError(
+                f"the step of {self.workload.name} {captured.reason}", hint="use --mode eager"
+            )
+        self.notes.append(Note(reason="no graph deployment", detail=captured.reason))
+        if self.trains:  # gradients of the broken capture lie in memory that is gone
+            self.workload.model.zero_grad(set_to_none=True)
+        return captured
 
     def _knock_out(self) -> None:
         assert self.options.knockout is not None
+        if self.options.compiled:
+            detail = "a module cannot be taken out of compiled code"
+            self.notes.append(Note(reason="no knock-out", detail=detail))
+            return
         self.knockouts = knock_out(
             self.tree.modules,
             self.step,
             self.device,
-            "forward",
+            "step" if self.trains else "forward",
             self.options.knockout,
             self.replayer.records if self.replayer else [],
-            graph=self.options.graph,
+            graph=self.options.graph or self.options.graphed,
             progress=self.progress,
         )
 
-    def _profile(self) -> None:
+    def _profile(self, how: Deployed, run: Step) -> None:
         self.progress("profiled steps")
-        target, steps = self.folder / CONTEXT_TRACE, self.options.steps
-        samples = profile_steps(
-            self.step, self.device, self.tree.modules, steps=steps, target=target
+        self.watch = PhaseWatch(
+            how.ranged(self.options.wrap),
+            self.tree.named_parameters() if self.trains or self.workload.step else {},
         )
-        self.samples.append(StepSamples(kind="profiled", deployment="eager", ns=samples))
-        self.traces.append(
-            TraceRecord(file=target.name, role="context", sha256=file_sha256(target))
-        )
+        count = self.options.steps
+        if not self.options.graphed:
+            with self.watch:
+                self._profiled(CONTEXT_TRACE, "context", run, count)
+        else:
+            self._profiled(CONTEXT_TRACE, "context", run, count)
+            with self.watch:
+                self._profiled(CAPTURE_TRACE, "capture", how.step, 1)
+        called = self.replayer.called if self.replayer else None
+        seen = self.watch.called if how.sees_modules else called
+        self.notes += never_called(self.tree, seen)
+
+    def _profiled(self, name: str, role: Role, step: Step, count: int) -> None:
+        target = self.folder / name
+        ns = profile_steps(step, self.device, steps=count, target=target)
+        if role == "context":
+            self.samples.append(StepSamples(kind="profiled", deployment=self.deployment, ns=ns))
+        self.traces.append(TraceRecord(file=name, role=role, sha256=file_sha256(target)))
 
     def _count(self) -> None:
         self.progress("counting work and memory")
@@ -222,6 +292,12 @@ class _Recording:
         assert self.replayer is not None
         self.traces += self.replayer.profile(self.folder)
 
+    def _compare_with_plain(self) -> None:
+        """Whether the compiled program is the one that runs when nobody looks."""
+        self.progress("the same steps, compiled without provenance")
+        seen = self.folder / (CAPTURE_TRACE if self.options.graphed else CONTEXT_TRACE)
+        self.notes += same_kernels(self.workload, self.step, self.options, self.device, seen)
+
     def _interruptible(self, part: Callable[[], None]) -> None:
         """Run a part that a recording can do without."""
         try:
@@ -232,16 +308,23 @@ class _Recording:
 
 def unsteady(samples: Sequence[StepSamples]) -> list[Note]:
     """A note where the step ran at another speed after the profile than before it."""
-    medians = {s.kind: median(s.ns) for s in samples if s.deployment == "eager"}
-    before, after = medians.get("bare"), medians.get("bare_after")
-    if before is None or after is None or abs(after - before) <= UNSTEADY_RATIO * before:
+    after = next((s for s in samples if s.kind == "bare_after"), None)
+    if after is None:
         return []
-    detail = f"bare step {before / 1e3:.0f} µs before the profile, {after / 1e3:.0f} µs after it"
+    before = next(s for s in samples if (s.kind, s.deployment) == ("bare", after.deployment))
+    then, now = median(before.ns), median(after.ns)
+    if abs(now - then) <= UNSTEADY_RATIO * then:
+        return []
+    detail = f"bare step {then / 1e3:.0f} µs before the profile, {now / 1e3:.0f} µs after it"
     return [Note(reason="unsteady step", detail=detail)]
 
 
 def run_record(
-    workload: Workload, options: RecordOptions, where: Environment, provider: str | None
+    workload: Workload,
+    options: RecordOptions,
+    where: Environment,
+    provider: str | None,
+    phases: Sequence[Phase] = ("forward",),
 ) -> RunRecord:
     """The run's record: how and where it was made."""
     return RunRecord(
@@ -250,8 +333,8 @@ def run_record(
         workload=workload.name,
         provider=provider,
         settings=dict(workload.settings),
-        mode="eager",
-        phases=["forward"],
+        mode=options.mode,
+        phases=list(phases),
         dtype=dtype_name(workload.model, options.dtype),
         seed=options.seed,
         tool_version=VERSION,

@@ -29,7 +29,8 @@ from cb_trace.capture.environment import environment
 from cb_trace.capture.intact import intact
 from cb_trace.capture.options import RecordOptions, device_of
 from cb_trace.capture.output import bundle_at, check_target
-from cb_trace.capture.profiled import WARMUP_RANGE, profiled
+from cb_trace.capture.phases import PhaseWatch, never_called
+from cb_trace.capture.profiled import profiled
 from cb_trace.capture.ranges import ModuleRanges
 from cb_trace.capture.record import CONTEXT_TRACE, INTERRUPTED, replay_options, run_record
 from cb_trace.capture.step import dtype_name
@@ -66,6 +67,11 @@ def record(
     check_target(target, force=force)
     check_eager(model)
     options = options or RecordOptions()
+    if options.mode != "eager":
+        raise CbTraceError(
+            f"a loop of your own cannot be recorded in mode {options.mode}",
+            hint="use cb_trace.profile, or cb-trace profile with a provider",
+        )
     options = replace(options, device=str(_device(model)))
     return Session(
         Workload(name, model), target, options, bare_steps, force=force, progress=progress
@@ -159,14 +165,17 @@ class Session:
         if self.options.replay:
             self._undisturbed(self._replayer.time)
         target = self._folder / CONTEXT_TRACE
+        ranges = ModuleRanges(self._tree.modules, self.options.wrap)
+        self._watch = PhaseWatch(ranges, self._tree.named_parameters())
         names = [f"{STEP_PREFIX}{number}" for number in range(self.options.steps)]
-        with profiled(self._device, target), ModuleRanges(self._tree.modules):
-            with record_function(WARMUP_RANGE):
-                yield
-                synchronize(self._device)
+        with profiled(self._device, target) as start, self._watch:
+            yield
+            synchronize(self._device)
+            start()
             yield from self._timed("profiled", names)
         record = TraceRecord(file=target.name, role="context", sha256=file_sha256(target))
         self._traces.append(record)
+        self._notes += never_called(self._tree, self._watch.called)
         self._complete = True
 
     def _timed(self, kind: SampleKind, names: list[str]) -> Generator[None, None, None]:
@@ -184,7 +193,9 @@ class Session:
     def _finish(self) -> None:
         if self.options.replay:
             self._undisturbed(lambda: self._traces.extend(self._replayer.profile(self._folder)))
-        run = run_record(self._workload, self.options, environment(self._device), None)
+        run = run_record(
+            self._workload, self.options, environment(self._device), None, self._watch.phases([])
+        )
         self.manifest = Manifest(
             run=replace(run, dtype=self._dtype),
             modules=self._tree.records,

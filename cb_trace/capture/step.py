@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 
 from cb_trace.bundle import Note
 from cb_trace.capture.options import RecordOptions
+from cb_trace.capture.training import TrainingStep
 from cb_trace.errors import CbTraceError
 from cb_trace.providers.workload import Workload
 
@@ -17,25 +19,47 @@ _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 def step_of(workload: Workload, options: RecordOptions, device: torch.device) -> Step:
-    """The step under the grad mode and autocast of the options."""
+    """The step under the phase, grad mode and autocast of the options."""
+    if trains_by_us(workload, options):
+        return TrainingStep(workload, lambda: _autocast(options, device))
     call = workload.step or (lambda: workload.model(*workload.args, **workload.kwargs))
-    grad, dtype = uses_grad(workload, options), DTYPES[options.dtype]
+    grad = uses_grad(workload, options)
 
     def step() -> object:
         with torch.set_grad_enabled(grad):
             return call()
 
     def cast_step() -> object:
-        with torch.autocast(device.type, dtype):
+        with _autocast(options, device):
             return step()
 
-    # A disabled autocast context would override a step's own, so fp32 enters none.
     return step if options.dtype == "fp32" else cast_step
 
 
+def _autocast(options: RecordOptions, device: torch.device) -> AbstractContextManager[object]:
+    """Autocast of the options; a disabled one would override a step's own, so fp32 has none."""
+    if options.dtype == "fp32":
+        return nullcontext()
+    return torch.autocast(device.type, DTYPES[options.dtype])
+
+
+def trains_by_us(workload: Workload, options: RecordOptions) -> bool:
+    """Whether the step is our training step; a step of the workload's own is used as it is."""
+    return options.phase == "train" and workload.step is None
+
+
 def uses_grad(workload: Workload, options: RecordOptions) -> bool:
-    """Whether autograd records the step: asked for, or the step is the workload's own."""
+    """Whether autograd records the step: asked for, in training, or in a step of one's own."""
+    if trains_by_us(workload, options):
+        return True
     return workload.step is not None if options.grad is None else options.grad
+
+
+def check_mode(options: RecordOptions, device: torch.device) -> None:
+    """:raises CbTraceError: the device has no such way of running."""
+    if options.graphed and device.type != "cuda":
+        instead = "compile" if options.compiled else "eager"
+        raise CbTraceError(f"mode {options.mode} needs a CUDA device", hint=f"use --mode {instead}")
 
 
 def warm_up(step: Step, name: str, times: int, device: torch.device) -> None:
@@ -43,11 +67,20 @@ def warm_up(step: Step, name: str, times: int, device: torch.device) -> None:
 
     :raises CbTraceError: it raises; the model's own fault, named in one line.
     """
-    try:
+    with raising(name):
         for _ in range(times):
             step()
         if device.type == "cuda":
             torch.cuda.synchronize(device)
+
+
+@contextmanager
+def raising(name: str) -> Iterator[None]:
+    """Turn what a user's step raises into one line."""
+    try:
+        yield
+    except CbTraceError:
+        raise
     except Exception as error:  # the user's model: anything may come
         reason = str(error).strip().partition("\n")[0]
         raise CbTraceError(

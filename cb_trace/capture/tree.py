@@ -41,6 +41,13 @@ class ModuleTree:
     modules: dict[str, nn.Module]
     parameters: list[ParameterRecord]
 
+    def named_parameters(self) -> dict[str, nn.Parameter]:
+        """The parameters behind their records, by name."""
+        return {
+            record.name: self.modules[record.path]._parameters[_last(record.name)]  # type: ignore[misc]
+            for record in self.parameters
+        }
+
 
 def module_tree(model: nn.Module) -> ModuleTree:
     """The tree of a model. Take it after a warm-up step: lazy modules have no shapes before."""
@@ -69,7 +76,7 @@ def check_eager(model: nn.Module) -> None:
         if compiled or "_orig_mod" in module._modules:
             raise CbTraceError(
                 f"{name or 'the model'} is compiled, and recording hooks into eager modules",
-                hint="record the model without torch.compile",
+                hint="record the model without torch.compile, with --mode compile",
             )
 
 
@@ -101,6 +108,10 @@ def _children(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """Direct children by attribute name, wrappers opened."""
     items = module._modules.items()
     return ((name, unwrapped(child)) for name, child in items if child is not None)
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2]
 
 
 def _parameter(path: str, name: str, parameter: nn.Parameter) -> ParameterRecord:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 from collections import Counter
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,21 @@ import torch
 from torch import Tensor, nn
 
 from cb_trace.bundle import path_of_range, range_name
-from cb_trace.capture.profiled import WARMUP_RANGE, profile_steps, profiled
+from cb_trace.capture.profiled import profile_steps, profiled
 from cb_trace.capture.ranges import ModuleRanges
 from cb_trace.capture.tree import module_tree
 from tests.capture.models import Everything
 
 CPU = torch.device("cpu")
 Slice = dict[str, Any]
+
+
+@contextmanager
+def recording(target: Path) -> Iterator[None]:
+    """Profile the whole block."""
+    with profiled(CPU, target) as start:
+        start()
+        yield
 
 
 def slices(file: Path) -> list[Slice]:
@@ -51,15 +60,16 @@ def hook_count(model: nn.Module) -> int:
 def test_profiled_steps_hold_one_range_a_call(tmp_path: Path) -> None:
     model, x = Everything(), torch.randn(4, 8)
     tree = module_tree(model)
-    samples = profile_steps(
-        lambda: model(x), CPU, tree.modules, steps=2, target=tmp_path / "t.json.gz"
-    )
+    with ModuleRanges(tree.modules) as ranges:
+        samples = profile_steps(lambda: model(x), CPU, steps=2, target=tmp_path / "t.json.gz")
+    assert ranges.called == set(tree.modules) - {"branches", "never"}
+    assert not ranges.recomputed
     assert len(samples) == 2
     assert hook_count(model) == 0
     found = slices(tmp_path / "t.json.gz")
     steps = [s for s in found if s["name"].startswith("ProfilerStep#")]
     assert [s["name"] for s in steps] == ["ProfilerStep#0", "ProfilerStep#1"]
-    assert sum(s["name"] == WARMUP_RANGE for s in found) == 1
+    assert all(any(inside(s, step) for step in steps) for s in found)  # not the first step
     for step, sample in zip(steps, samples, strict=True):
         assert sample >= step["dur"] > 0
         calls = [s for s in found if inside(s, step) and s is not step]
@@ -99,7 +109,7 @@ class Shy(nn.Module):
 def test_a_call_that_raises_closes_its_range(tmp_path: Path, error: type[BaseException]) -> None:
     model = Shy(error)
     tree = module_tree(model)
-    with profiled(CPU, tmp_path / "t.json.gz"), ModuleRanges(tree.modules):
+    with recording(tmp_path / "t.json.gz"), ModuleRanges(tree.modules):
         model(torch.ones(1, 2))
         nn.functional.relu(torch.ones(1))
     found = {path_of_range(s["name"]): s for s in slices(tmp_path / "t.json.gz")}
@@ -114,7 +124,7 @@ def test_an_interrupted_step_leaves_no_range_open(tmp_path: Path) -> None:
     model = nn.Sequential(Shy(KeyboardInterrupt))
     model[0].forward = lambda x: (_ for _ in ()).throw(KeyboardInterrupt)
     tree = module_tree(model)
-    with profiled(CPU, tmp_path / "t.json.gz"):
+    with recording(tmp_path / "t.json.gz"):
         with pytest.raises(KeyboardInterrupt), ModuleRanges(tree.modules):
             model(torch.ones(1, 2))
         with torch.profiler.record_function("later"):
@@ -134,7 +144,7 @@ class Countdown(nn.Module):
 
 def test_recursion_nests(tmp_path: Path) -> None:
     model = Countdown()
-    with profiled(CPU, tmp_path / "t.json.gz"), ModuleRanges(module_tree(model).modules):
+    with recording(tmp_path / "t.json.gz"), ModuleRanges(module_tree(model).modules):
         model(3)
     found = slices(tmp_path / "t.json.gz")
     assert len(found) == 4
@@ -144,7 +154,7 @@ def test_recursion_nests(tmp_path: Path) -> None:
 def test_odd_names_come_back(tmp_path: Path) -> None:
     model = nn.ModuleDict()
     model._modules["a\\b é%"] = nn.ReLU()
-    with profiled(CPU, tmp_path / "t.json.gz"), ModuleRanges(module_tree(model).modules):
+    with recording(tmp_path / "t.json.gz"), ModuleRanges(module_tree(model).modules):
         model._modules["a\\b é%"](torch.ones(1))
     assert [path_of_range(s["name"]) for s in slices(tmp_path / "t.json.gz")] == ["a\\b é%"]
 
@@ -158,7 +168,7 @@ def test_work_of_other_hooks_is_inside(tmp_path: Path) -> None:
 
     model.register_forward_pre_hook(busy)
     model.register_forward_hook(busy)
-    with profiled(CPU, tmp_path / "t.json.gz"), ModuleRanges(module_tree(model).modules):
+    with recording(tmp_path / "t.json.gz"), ModuleRanges(module_tree(model).modules):
         model(torch.ones(1, 2))
     root, *hooks = slices(tmp_path / "t.json.gz")
     assert [h["name"] for h in hooks] == ["hook", "hook"]

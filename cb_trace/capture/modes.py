@@ -1,0 +1,126 @@
+"""The step as a mode runs it: as it is, or with the model compiled."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from cb_trace.bundle import CompiledGraph, Note
+from cb_trace.capture.compiled import CompiledModel, fresh_compiler, settle
+from cb_trace.capture.options import RecordOptions
+from cb_trace.capture.owners import Owners
+from cb_trace.capture.profiled import profile_steps
+from cb_trace.capture.provenance import Provenance
+from cb_trace.capture.ranges import ModuleRanges
+from cb_trace.capture.step import Step, raising
+from cb_trace.capture.tree import ModuleTree
+from cb_trace.providers.workload import Workload
+from cb_trace.replay.timing import synchronize
+
+DEVICE_WORK = ("kernel", "gpu_memcpy", "gpu_memset")
+_CALL = "## Call CompiledFxGraph"  # its name holds a hash of the compiler's settings
+_SHOWN = 5
+
+
+@dataclass(slots=True)
+class Deployed:
+    """A step that is ready to be measured; not yet captured into a graph."""
+
+    step: Step
+    tree: ModuleTree
+    model: CompiledModel | None = None
+    provenance: Provenance | None = None
+    compiling: list[Note] = field(default_factory=list)
+
+    @property
+    def sees_modules(self) -> bool:
+        """Whether hooks can stand on every module."""
+        return self.model is None
+
+    def off(self) -> AbstractContextManager[None]:
+        """Run the model eagerly for a while."""
+        return nullcontext() if self.model is None else self.model.off()
+
+    def ranged(self, wrap: Sequence[str]) -> ModuleRanges:
+        """Ranges of every module; of a compiled model the root's alone, around its call."""
+        if self.model is None:
+            return ModuleRanges(self.tree.modules, wrap)
+        return self.model.ranges()
+
+    def graphs(self) -> list[CompiledGraph]:
+        """What was compiled."""
+        return self.provenance.graphs() if self.provenance else []
+
+    def notes(self) -> list[Note]:
+        """What a reader must know about the compilation."""
+        provenance = self.provenance
+        if provenance is None:
+            return []
+        notes = list(self.compiling)
+        missing = provenance.missing or (None if self.graphs() else "nothing was compiled")
+        if missing:
+            notes.append(Note(reason="compile provenance unavailable", detail=missing))
+        if provenance.lost_nodes:
+            detail = "nodes that generated kernels name and their graphs do not hold"
+            lost = Note(reason="compile provenance incomplete", detail=detail)
+            notes.append(lost)
+        return notes
+
+
+@contextmanager
+def deployed(
+    workload: Workload, step: Step, tree: ModuleTree, options: RecordOptions, device: torch.device
+) -> Iterator[Deployed]:
+    """The step as the mode has it, warmed up; everything is as before afterwards."""
+    if not options.compiled:
+        yield Deployed(step, tree)
+        return
+    model, provenance = CompiledModel(workload.model, options.compile), Provenance(Owners(tree))
+    with fresh_compiler(device), model.installed():
+        with provenance.collecting(), raising(workload.name):
+            notes = settle(step)
+        synchronize(device)
+        yield Deployed(step, tree, model, provenance, notes)
+
+
+def same_kernels(
+    workload: Workload, step: Step, options: RecordOptions, device: torch.device, seen: Path
+) -> list[Note]:
+    """Compile once more with nobody looking; a note where the kernels are not those of ``seen``.
+
+    ``seen`` is a trace of the recorded steps, or of one.
+    """
+    model = CompiledModel(workload.model, options.compile)
+    with tempfile.TemporaryDirectory(prefix="cb-trace-") as folder:
+        target = Path(folder) / "plain.json.gz"
+        with fresh_compiler(device), model.installed():
+            settle(step)
+            count = 1 if options.graphed else options.steps
+            profile_steps(step, device, steps=count, target=target)
+        plain, recorded = kernel_names(target), kernel_names(seen)
+    differ = sorted(((plain - recorded) + (recorded - plain)).items())
+    if not differ:
+        return []
+    words = [f"{name}: {recorded[name]} recorded, {plain[name]} plain" for name, _ in differ]
+    more = f"; and {len(words) - _SHOWN} more" if len(words) > _SHOWN else ""
+    detail = "; ".join(words[:_SHOWN]) + more
+    count = sum(number for _, number in differ)
+    return [Note(reason="instrumentation changed the kernels", detail=detail, count=count)]
+
+
+def kernel_names(trace: Path) -> Counter[str]:
+    """How often each kernel ran in a trace; on the CPU, each operator."""
+    events = json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
+    on_device = Counter(e["name"] for e in events if e.get("cat") in DEVICE_WORK)
+    if on_device:
+        return on_device
+    names = (e["name"] for e in events if e.get("cat") == "cpu_op")
+    return Counter(name for name in names if not name.startswith(_CALL))
