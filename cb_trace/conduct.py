@@ -29,6 +29,7 @@ from cb_trace.bundle import (
     stored_path,
 )
 from cb_trace.bundle_frames import BundleFrames, bundle_frames, note_frame, table_frame
+from cb_trace.causal import append_marginal
 from cb_trace.conduct_work import append_work
 from cb_trace.errors import CbTraceError
 from cb_trace.foreign_runs import ingest_foreign
@@ -137,6 +138,10 @@ def _ingest_bundle(run: Ingest, bundle: Bundle) -> str:
     run.append("replay", replay)
     for context in contexts[:1]:  # the first rank's; ranks of one run are not averaged
         partition = analyse(run, context, device_type, frames.bare)
+        append_marginal(
+            run=run, context=context, partition=partition, replay=replay, bare=frames.bare,
+            device_type=device_type,
+        )  # fmt: skip
         _compare(run, context, partition, replay, device_type)
     return manifest.run.run_id
 

@@ -11,13 +11,25 @@ from typing import Any
 
 import pytest
 
-from cb_trace.bundle import Note, TraceRecord, pack_bundle
+from cb_trace.bundle import (
+    CompiledGraph,
+    CompiledKernel,
+    CompiledNode,
+    Manifest,
+    Note,
+    ParameterRecord,
+    StepSamples,
+    TraceRecord,
+    file_sha256,
+    pack_bundle,
+    write_bundle,
+)
 from cb_trace.conduct import IngestReport, ingest
 from cb_trace.errors import CbTraceError
 from cb_trace.store import open_profile
 from tests.bundles import module_record, run_record, step_events, write_net_bundle
 from tests.conftest import SAMPLES, SHARED
-from tests.kineto import kernel, launch, module_slice, write_trace
+from tests.kineto import annotation, kernel, launch, module_slice, op, write_trace
 
 
 def rows(profile: Path, sql: str) -> list[tuple[Any, ...]]:
@@ -40,8 +52,8 @@ def test_compare_of_a_bundle(net: tuple[Path, IngestReport]) -> None:
         "isolated_gpu_us, isolated_cold_us, marginal_us, isolated_from FROM compare",
     )
     assert found == [
-        ("", "eager", 1, 2, 50.0, 50.0, 50.0, 50.0, 25.0, None, None, "children"),
-        ("fc", "eager", 1, 1, 30.0, 30.0, 30.0, 50.0, 25.0, None, None, "replay"),
+        ("", "eager", 1, 2, 50.0, 50.0, 50.0, 50.0, 25.0, None, 80.0, "children"),
+        ("fc", "eager", 1, 1, 30.0, 30.0, 30.0, 50.0, 25.0, None, 12.0, "replay"),
     ]
 
 
@@ -300,3 +312,65 @@ def test_a_recording_that_ships_end_to_end(tmp_path: Path, bundle: Path) -> None
     assert found
     for error, terms in found:
         assert terms == pytest.approx(error, abs=1e-6)
+
+
+def captured_bundle(folder: Path) -> Path:
+    """A compiled training step under a CUDA graph, and the run of it that was captured."""
+    folder.mkdir()
+    capture = [
+        annotation("ProfilerStep#0", 1000, 200),
+        annotation("cb:<root>", 1000, 100),
+        annotation("## Call CompiledFxGraph key ##", 1010, 60),
+        op("triton_0", 1020, 10), launch(1022, 5, 1), kernel("triton_0", 1030, 30, 1),
+        launch(1080, 5, 2), kernel("glue", 1090, 7, 2),
+        annotation("Optimizer.step#SGD.step", 1110, 50),
+        launch(1120, 5, 3), kernel("sgd", 1130, 12, 3),
+    ]  # fmt: skip
+    context = [
+        annotation("ProfilerStep#0", 1000, 200), launch(1010, 9, 1) | {"name": "cudaGraphLaunch"},
+        kernel("triton_0", 1030, 40, 1), kernel("glue", 1080, 8, 1), kernel("sgd", 1090, 16, 1),
+    ]  # fmt: skip
+    traces = []
+    for role, events in (("context", context), ("capture", capture)):
+        file = write_trace(folder / f"{role}.json.gz", events)
+        traces.append(TraceRecord(file=file.name, role=role, sha256=file_sha256(file)))  # type: ignore[arg-type]
+    nodes = [
+        CompiledNode(name=name, target="aten.add.Tensor", path=path, phase="forward", bytes=size,
+                     flops=0)
+        for name, path, size in (("add", "fc", 30), ("add_1", "", 10))
+    ]  # fmt: skip
+    code = CompiledKernel(name="triton_0", handle=1, nodes=nodes)
+    modules = [module_record("", "Net", None, 0), module_record("fc", "Linear", "", 1)]
+    weight = ParameterRecord(name="fc.weight", path="fc", numel=4, bytes=16, trainable=True)
+    manifest = Manifest(
+        run=run_record(mode="compile+cudagraph"), modules=modules, traces=traces,
+        step_samples=[StepSamples(kind="bare", deployment="graph", ns=[150_000] * 5)],
+        parameters=[weight],
+        graphs=[CompiledGraph(key="key", phase="forward", kernels=[code])],
+    )  # fmt: skip
+    write_bundle(folder, manifest)
+    return folder
+
+
+def test_a_graph_of_compiled_code_has_the_modules_of_the_run_it_captured(tmp_path: Path) -> None:
+    report = ingest(captured_bundle(tmp_path / "b"), tmp_path / "p.duckdb")
+    assert (report.device_ns, report.unattributed_ns) == (64_000, 0)
+    part = (
+        "SELECT kernel.name, path, part.phase, ns, method, part.bytes FROM kernel_module AS part "
+        "JOIN kernel USING (kernel_id) JOIN trace USING (trace_id) JOIN module USING (module_id) "
+        "WHERE role = '{}' ORDER BY kernel.start_ns, path DESC"
+    )
+    assert rows(report.profile, part.format("capture")) == [
+        ("triton_0", "fc", "forward", 22_500, "inductor", 30),
+        ("triton_0", "", "forward", 7500, "inductor", 10),
+        ("glue", "", "forward", 7000, "range", None),
+        ("sgd", "fc", "optimizer", 12_000, "parameter", 16),
+    ]
+    assert rows(report.profile, part.format("context")) == [
+        ("triton_0", "fc", "forward", 30_000, "graph_order", 30),
+        ("triton_0", "", "forward", 10_000, "graph_order", 10),
+        ("glue", "", "forward", 8000, "graph_order", None),
+        ("sgd", "fc", "optimizer", 16_000, "graph_order", 16),
+    ]
+    calls = "SELECT calls FROM module_context JOIN module USING (module_id) WHERE path = ''"
+    assert rows(report.profile, f"{calls} AND phase = 'forward'") == [(1.0,)]

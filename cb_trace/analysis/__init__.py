@@ -5,7 +5,10 @@ Definitions: DESIGN, section 5. Every function is pure and deterministic.
 
 from cb_trace.analysis.context import module_context
 from cb_trace.analysis.error_terms import terms
+from cb_trace.analysis.marginal import marginal_costs
 from cb_trace.analysis.partition import step_partition
+from cb_trace.analysis.parts import Parts, isolated_parts
+from cb_trace.analysis.program import Program, StepEvents, programs
 from cb_trace.analysis.replays import replay_figures
 from cb_trace.analysis.stats import BareStep, Interval, interval_stats
 from cb_trace.analysis.verdicts import Figures, verdict, verdicts
@@ -14,8 +17,14 @@ __all__ = [
     "BareStep",
     "Figures",
     "Interval",
+    "Parts",
+    "Program",
+    "StepEvents",
     "interval_stats",
+    "isolated_parts",
+    "marginal_costs",
     "module_context",
+    "programs",
     "replay_figures",
     "step_partition",
     "terms",

@@ -1,0 +1,173 @@
+"""What the step would lose without a module, predicted; and the whole step from its parts.
+
+The step is simulated as it is and without the module's host work and kernels (children included);
+the difference is the marginal cost (DESIGN, section 5). On a CPU nothing runs beside anything, so
+there it is the cost. Every profiled step is simulated for the bare step and both its bounds; the
+figure is the median over steps at the bare step, the bounds are the least and the most of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from cb_trace.analysis.calibrate import Scale, eager_scale, graph_scale
+from cb_trace.analysis.parts import Parts
+from cb_trace.analysis.program import Owner, Program
+from cb_trace.analysis.shares import ancestors
+from cb_trace.analysis.sides import owned_parts
+from cb_trace.analysis.simulate import simulate
+from cb_trace.analysis.stats import BareStep, FloatArray, Interval
+from cb_trace.bundle import Deployment
+from cb_trace.columns import polars_schema
+
+MARGINAL, PREDICTED, KERNEL_SUM, ISOLATION_SUM = (
+    "marginal", "predicted", "kernel_sum", "isolation_sum",
+)  # fmt: skip
+STEP = "step"
+
+Removal = tuple[int, str]  # module_id, phase; phase ``step``: all of them
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """The programs of one deployment, at the bare step and at both its bounds."""
+
+    middle: Sequence[Scale]
+    bounds: Sequence[Scale]
+
+
+def scaled_steps(
+    steps: Sequence[Program], deployment: Deployment, bare: BareStep | None, parts: Parts
+) -> Scaled:
+    """Scale the programs of profiled steps to a deployment's bare step."""
+
+    def one(program: Program, bare_ns: int | None) -> Scale:
+        if deployment == "graph":
+            return graph_scale(program, bare_ns, parts.gap_ns)
+        return eager_scale(program, bare_ns, parts.host)
+
+    if bare is None:
+        return Scaled([one(program, None) for program in steps], [])
+    sides = sorted({bare.low_ns, bare.high_ns} - {bare.median_ns})
+    return Scaled(
+        [one(program, bare.median_ns) for program in steps],
+        [one(program, side) for program in steps for side in sides],
+    )
+
+
+def marginal_costs(
+    steps: Mapping[Deployment, Sequence[Program]],
+    module: pl.DataFrame,
+    partition: pl.DataFrame,
+    parts: Parts,
+    *,
+    run_id: str,
+    bare: Mapping[Deployment, BareStep],
+    device_type: str | None,
+) -> pl.DataFrame:
+    """A ``marginal`` frame: one row a module and deployment, and those of the whole step.
+
+    :param steps: from :func:`programs`, by deployment; ``parts`` from :func:`isolated_parts`.
+    :param partition: says which modules and phases have a cost; those get a marginal cost.
+    """
+    rows: list[tuple[object, ...]] = []
+    for deployment, target in bare.items():
+        wanted = _removals(partition, module, deployment)
+        if device_type == "cpu":
+            rows += _costs(partition, module, wanted, run_id, deployment)
+            continue
+        if (profiled := steps.get(deployment)) and wanted:
+            scaled = scaled_steps(profiled, deployment, target, parts)
+            rows += _marginal_rows(scaled, wanted, module, run_id, deployment)
+        if profiled:
+            rows += _whole_rows(profiled, deployment, parts, run_id)
+    return pl.DataFrame(rows, schema=polars_schema("marginal"), orient="row")
+
+
+def _removals(partition: pl.DataFrame, module: pl.DataFrame, deployment: str) -> list[Removal]:
+    """Modules with a cost; where work has several phases, all of them together."""
+    rows = partition.filter(pl.col("deployment") == deployment)
+    owned = owned_parts(rows, module).select("module_id", "phase").unique()
+    phases = set(owned["phase"].to_list())
+    pairs = owned.with_columns(phase=pl.lit(STEP)) if len(phases) > 1 else owned
+    return sorted(set(pairs.iter_rows()))
+
+
+def removed(owners: Sequence[Owner], module: pl.DataFrame, wanted: Sequence[Removal]) -> FloatArray:
+    """1 for work that stays and 0 for what goes, shape (owners, removals)."""
+    below: dict[int, set[int]] = {}
+    for inner, outer in ancestors(module).select("module_id", "ancestor_id").iter_rows():
+        below.setdefault(outer, set()).add(inner)
+    rows: dict[int | None, list[int]] = {}
+    for row, (owner, _) in enumerate(owners):
+        rows.setdefault(owner, []).append(row)
+    stays = np.ones((len(owners), len(wanted)))
+    for column, (taken, when) in enumerate(wanted):
+        for row in (row for owner in below[taken] for row in rows.get(owner, ())):
+            if when in (STEP, owners[row][1]):
+                stays[row, column] = 0.0
+    return stays
+
+
+def _marginal_rows(
+    scaled: Scaled,
+    wanted: Sequence[Removal],
+    module: pl.DataFrame,
+    run_id: str,
+    deployment: str,
+) -> Iterable[tuple[object, ...]]:
+    middle = np.stack([_lost(scale, wanted, module) for scale in scaled.middle])
+    every = np.concatenate([middle, *(_lost(s, wanted, module)[None] for s in scaled.bounds)])
+    figures = zip(np.median(middle, axis=0), every.min(axis=0), every.max(axis=0), strict=True)
+    for (module_id, phase), figure in zip(wanted, figures, strict=True):
+        rounded = (round(float(ns)) for ns in figure)
+        yield run_id, module_id, phase, deployment, MARGINAL, *rounded
+
+
+def _lost(scale: Scale, wanted: Sequence[Removal], module: pl.DataFrame) -> FloatArray:
+    """The step less the step without each of the modules."""
+    stays = removed(scale.program.owners, module, wanted)
+    lost: FloatArray = scale.step_ns() - simulate(scale.program, scale.variants(stays, stays))
+    return lost
+
+
+def _whole_rows(
+    steps: Sequence[Program], deployment: Deployment, parts: Parts, run_id: str
+) -> Iterable[tuple[object, ...]]:
+    """The step from its parts alone: nothing here has seen the bare step."""
+    kernels = [int(program.kernel_ns.sum()) for program in steps]
+    found = {KERNEL_SUM: kernels}
+    if parts.measured(deployment):
+        extra = parts.launch_ns if deployment == "graph" else 0.0
+        alone = scaled_steps(steps, deployment, None, parts).middle
+        found[PREDICTED] = [round(scale.step_ns() + extra) for scale in alone]
+    if parts.isolation_ns is not None:
+        found[ISOLATION_SUM] = [parts.isolation_ns]
+    for kind, values in found.items():
+        middle = round(float(np.median(values)))
+        yield run_id, None, None, deployment, kind, middle, min(values), max(values)
+
+
+def _costs(
+    partition: pl.DataFrame,
+    module: pl.DataFrame,
+    wanted: Sequence[Removal],
+    run_id: str,
+    deployment: str,
+) -> Iterable[tuple[object, ...]]:
+    """On a CPU: the part of the step that each module owns."""
+    rows = owned_parts(partition.filter(pl.col("deployment") == deployment), module)
+    found: dict[Removal, Interval] = {}
+    for row in rows.iter_rows(named=True):
+        cost = Interval(*(row[f"busy_{n}"] for n in ("ns", "low_ns", "high_ns"))) + Interval(
+            *(row[f"idle_{n}"] for n in ("ns", "low_ns", "high_ns"))
+        )
+        for key in ((row["module_id"], row["phase"]), (row["module_id"], STEP)):
+            found[key] = found[key] + cost if key in found else cost
+    for key in wanted:
+        cost = found[key]
+        yield run_id, *key, deployment, MARGINAL, cost.median_ns, cost.low_ns, cost.high_ns

@@ -1,0 +1,112 @@
+"""What the modules measured alone say about the step: host factor, gap in a graph, their sum."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from cb_trace.bundle import Deployment
+
+HOST_BOUND = 1.3  # alone, the wall is longer than the busy device by this much: the host is slower
+DEFAULT_GAP_NS = 1_000.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """Figures of modules alone. ``None``: not measured, and the default stands in."""
+
+    host_ratio: float | None = None  # bare host work over profiled host work
+    graph_gap_ns: float | None = None  # between two kernels of a CUDA graph
+    launch_ns: float = 0.0  # of a whole graph, beside its kernels and gaps
+    isolation_ns: int | None = None  # the innermost modules alone, added up
+
+    @property
+    def host(self) -> float:
+        """The factor on profiled host work; 1 where nothing was measured."""
+        return 1.0 if self.host_ratio is None else self.host_ratio
+
+    @property
+    def gap_ns(self) -> float:
+        """The gap between kernels of a graph."""
+        return DEFAULT_GAP_NS if self.graph_gap_ns is None else self.graph_gap_ns
+
+    def measured(self, deployment: Deployment) -> bool:
+        """Whether what a prediction of the deployment needs was measured."""
+        return (self.graph_gap_ns if deployment == "graph" else self.host_ratio) is not None
+
+
+def isolated_parts(
+    replay: pl.DataFrame,
+    replay_kernel: pl.DataFrame,
+    module_call: pl.DataFrame,
+    module: pl.DataFrame,
+) -> Parts:
+    """Read the parts off the replays of forward calls.
+
+    The host ratio is that of wall alone to duration under the profiler, over the innermost modules
+    that are bound by the host alone (over all innermost ones where none is). Gap and launch of a
+    graph are the line through (kernels, wall in the graph − kernel time), over all modules.
+    """
+    forward = replay.filter((pl.col("phase") == "forward") & pl.col("skipped").is_null())
+    hot = forward.filter(pl.col("condition") == "hot").drop_nulls("median_ns")
+    inner = _innermost(hot, module)
+    gap, launch = _graph_line(forward, hot, replay_kernel)
+    alone = (inner["median_ns"] * inner["calls"]).sum() if inner.height else None
+    return Parts(
+        host_ratio=_host_ratio(inner, module_call),
+        graph_gap_ns=gap,
+        launch_ns=launch,
+        isolation_ns=None if alone is None else int(alone),
+    )
+
+
+def _innermost(hot: pl.DataFrame, module: pl.DataFrame) -> pl.DataFrame:
+    """Replays of modules below which none was replayed."""
+    parents = module.join(hot.select("module_id").unique(), on="module_id")["parent_id"]
+    above: set[int] = set()
+    up = dict(module.select("module_id", "parent_id").iter_rows())
+    for parent in parents.drop_nulls().unique().to_list():
+        here: int | None = parent
+        while here is not None and here not in above:
+            above.add(here)
+            here = up.get(here)
+    return hot.filter(~pl.col("module_id").is_in(sorted(above)))
+
+
+def _host_ratio(inner: pl.DataFrame, module_call: pl.DataFrame) -> float | None:
+    calls = module_call.drop_nulls("step").filter(pl.col("phase") == "forward")
+    profiled = calls.group_by("module_id").agg(profiled=pl.col("dur_ns").mean())
+    rows = inner.join(profiled, on="module_id")
+    bound = rows.filter(pl.col("median_ns") > HOST_BOUND * pl.col("busy_ns"))
+    rows = bound if bound.height else rows
+    wall = (rows["median_ns"] * rows["calls"]).sum()
+    length = float((rows["profiled"] * rows["calls"]).sum())
+    return float(wall) / length if length > 0 else None
+
+
+def _graph_line(
+    forward: pl.DataFrame, hot: pl.DataFrame, replay_kernel: pl.DataFrame
+) -> tuple[float | None, float]:
+    counts = (
+        replay_kernel.group_by("replay_id", "iteration")
+        .len()
+        .group_by("replay_id")
+        .agg(kernels=pl.col("len").median())
+        .rename({"replay_id": "measured_id"})
+    )
+    graph = forward.filter(pl.col("condition") == "graph").drop_nulls("median_ns")
+    key = ["module_id", "call_index"]
+    rows = (
+        hot.drop_nulls("kernel_ns")
+        .join(counts, on="measured_id")
+        .join(graph.select(*key, graph_ns="median_ns"), on=key)
+        .unique("measured_id")
+    )
+    kernels = rows["kernels"].to_numpy().astype(np.float64)
+    if np.unique(kernels).size < 2:
+        return None, 0.0
+    over = (rows["graph_ns"] - rows["kernel_ns"]).to_numpy().astype(np.float64)
+    gap, launch = np.polyfit(kernels, over, 1)
+    return max(0.0, float(gap)), float(launch)
