@@ -38,6 +38,7 @@ from cb_trace.capture.modes import Deployed, deployed, same_kernels
 from cb_trace.capture.options import RecordOptions, device_of
 from cb_trace.capture.phases import PhaseWatch, never_called
 from cb_trace.capture.profiled import profile_steps
+from cb_trace.capture.sequence import record_sequence
 from cb_trace.capture.step import (
     Step,
     check_mode,
@@ -189,6 +190,7 @@ class _Recording:
         with how.off():
             self._interruptible(self._count)
         self._profile(how, run)
+        self._interruptible(lambda: self._sequence(how.step))
         if self.replayer:
             with how.off():
                 self._interruptible(self._profile_replays)
@@ -281,6 +283,17 @@ class _Recording:
         if role == "context":
             self.samples.append(StepSamples(kind="profiled", deployment=self.deployment, ns=ns))
         self.traces.append(TraceRecord(file=name, role=role, sha256=file_sha256(target)))
+
+    def _sequence(self, step: Step) -> None:
+        if self.device.type != "cuda" or not (self.options.graph or self.options.graphed):
+            return
+        self.progress("the step's kernels one by one")
+        found = record_sequence(step, self.device, self.folder, self.options.steps)
+        self.traces += found.traces
+        self.samples += found.samples
+        self.notes += found.notes
+        if self.trains:  # gradients of the capture lie in its memory
+            self.workload.model.zero_grad(set_to_none=True)
 
     def _count(self) -> None:
         self.progress("counting work and memory")
