@@ -356,9 +356,10 @@ def test_a_graph_of_compiled_code_has_the_modules_of_the_run_it_captured(tmp_pat
     report = ingest(captured_bundle(tmp_path / "b"), tmp_path / "p.duckdb")
     assert (report.device_ns, report.unattributed_ns) == (64_000, 0)
     part = (
-        "SELECT kernel.name, path, part.phase, ns, method, part.bytes FROM kernel_module AS part "
+        "SELECT kernel.name, module.path, part.phase, ns, method, part.bytes "
+        "FROM kernel_module AS part "
         "JOIN kernel USING (kernel_id) JOIN trace USING (trace_id) JOIN module USING (module_id) "
-        "WHERE role = '{}' ORDER BY kernel.start_ns, path DESC"
+        "WHERE role = '{}' ORDER BY kernel.start_ns, module.path DESC"
     )
     assert rows(report.profile, part.format("capture")) == [
         ("triton_0", "fc", "forward", 22_500, "inductor", 30),
