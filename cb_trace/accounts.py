@@ -28,7 +28,7 @@ class CostRecord:
 
     path: str
     phase: WorkPhase
-    call_index: int  # of the first such call within the step, from 0
+    call_index: int  # of the first such call within the step, from 0; -1: outside every call
     calls: int  # calls a step with just these figures
     flops: int
     flops_extended: int

@@ -29,6 +29,8 @@ from cb_trace.replay.storages import CudaMeter, Meter, Storage, Storages, Tensor
 from cb_trace.replay.traffic import Border, Traffic, tensors, traffic, view_bytes
 from cb_trace.replay.work import Work, work_dtype
 
+OUTSIDE = -1  # the index of what ran outside every call
+
 OpCall = tuple[Any, Any, dict[str, Any]]  # the operator and its arguments
 
 
@@ -208,7 +210,8 @@ class Accounting:
 
     def _outside_of(self, phase: WorkPhase) -> Frame:
         if phase not in self._outside:
-            self._outside[phase] = self._frame("", phase)
+            self._outside[phase] = Frame("", phase, OUTSIDE, base=self.meter.now())
+            self.frames.append(self._outside[phase])
         return self._outside[phase]
 
     def _optimizer_hook(self, begins: bool) -> Any:

@@ -54,7 +54,9 @@ class StepAccount:
             yield
         frames = [frame for frame in accounting.frames if _counts(frame)]
         order = {path: place for place, path in enumerate(self._modules)}
-        frames.sort(key=lambda frame: (order.get(frame.path, -1), frame.phase, frame.index))
+        frames.sort(
+            key=lambda frame: (order.get(frame.path, -1), frame.phase, frame.index < 0, frame.index)
+        )
         self.costs, self.memories = cost_records(frames), memory_records(frames)
         self.notes = _failures(accounting.failures)
 

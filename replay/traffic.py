@@ -61,8 +61,8 @@ class Border:
                     side.setdefault(touch.storage, {})[touch.key] = touch.once
 
     def close(self) -> None:
-        """The call is over: what it made and is still there, it had to write."""
-        self.made_bytes = sum(s.nbytes for s in self.born if s.alive or s in self.kept)
+        """The call is over: what it made and is still there, it had to write. Twice is once."""
+        self.made_bytes += sum(s.nbytes for s in self.born if s.alive or s in self.kept)
         self.born.clear()
         self.kept.clear()
 

@@ -8,7 +8,7 @@ WITH RECURSIVE own AS (
     SELECT
         module_id,
         phase,
-        sum(calls) AS calls,
+        coalesce(sum(calls) FILTER (WHERE call_index >= 0), 0) AS calls,
         sum(calls * flops) AS flops,
         sum(calls * flops_extended) AS flops_extended,
         sum(calls * bytes_compulsory) AS bytes_compulsory,

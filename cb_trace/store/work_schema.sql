@@ -11,7 +11,8 @@ COMMENT ON TABLE cost IS
 COMMENT ON COLUMN cost.run_id IS 'Recording';
 COMMENT ON COLUMN cost.module_id IS 'Module';
 COMMENT ON COLUMN cost.phase IS 'forward, backward, recompute or optimizer';
-COMMENT ON COLUMN cost.call_index IS 'First such call within the step, from 0';
+COMMENT ON COLUMN cost.call_index IS
+    'First such call within the step, from 0; -1 for what ran outside every call (the root''s)';
 COMMENT ON COLUMN cost.calls IS 'Calls a step with just these figures';
 COMMENT ON COLUMN cost.flops IS
     'FLOPs a call that torch''s counter knows: 2mnk, causal attention in full, no bias, no softmax';
