@@ -23,6 +23,7 @@ COMMANDS = {
     "compare": "Show per module: cost in the step, cost alone, and the error.",
     "query": "Run a named query or SQL on a profile.",
     "hta": "Ask HolisticTraceAnalysis for a second opinion on a profile.",
+    "report": "Write the profile as one HTML page that needs no network.",
     "perfetto": "Write the trace with the modules' figures in it, and links to it.",
     "doctor": "Say what this machine can record, and how trustworthy.",
 }

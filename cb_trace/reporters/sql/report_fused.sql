@@ -1,0 +1,24 @@
+-- Kernels that belong to several modules: each module's part, mean over the recorded steps.
+-- $run_id, $most
+WITH kernel_sum AS (
+  SELECT name, sum(us) AS us
+  FROM fused_kernel
+  WHERE run_id = $run_id
+  GROUP BY name
+  ORDER BY us DESC, name
+  LIMIT $most
+), recorded AS (
+  SELECT greatest(count(DISTINCT step), 1) AS steps FROM fused_kernel WHERE run_id = $run_id
+)
+SELECT
+  part.name AS kernel,
+  part.path,
+  sum(part.us) / any_value(recorded.steps) AS us,
+  sum(part.us) / any_value(kernel_sum.us) AS share,
+  count(DISTINCT part.kernel_id) / any_value(recorded.steps) AS kernels
+FROM fused_kernel AS part
+JOIN kernel_sum ON kernel_sum.name = part.name
+CROSS JOIN recorded
+WHERE part.run_id = $run_id
+GROUP BY part.name, part.path
+ORDER BY any_value(kernel_sum.us) DESC, part.name, us DESC, part.path

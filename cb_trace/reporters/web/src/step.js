@@ -1,0 +1,84 @@
+// The step once over, and the kinds of modules whose isolated figure is furthest off.
+
+import { h, name, replace, s, table } from "./dom.js";
+import { count, known, percent, percentSigned, us, usSigned } from "./format.js";
+
+const KINDS = [
+  ["modules", "Busy in modules"],
+  ["glue", "Busy in glue of parents"],
+  ["idle_host", "Idle: waiting for the host"],
+  ["idle_gap", "Idle: gap between kernels"],
+  ["idle_sync", "Idle: synchronisation"],
+  ["idle_copy", "Idle: waiting for a copy"],
+  ["unattributed", "Unattributed"],
+  ["profiled_excess", "Profiled excess"],
+];
+
+export function drawStep(element, { report, view }) {
+  const sums = parts(report, view);
+  const whole = [...sums.values()].reduce((sum, value) => sum + value, 0);
+  if (!known(view.stepUs) || whole <= 0) {
+    return replace(element, h("p", { class: "note" }, "No bare step was timed, so the step is not split. Figures are device time."));
+  }
+  const shown = KINDS.filter(([kind]) => sums.get(kind));
+  const positive = shown.filter(([kind]) => sums.get(kind) > 0);
+  const scale = 1000 / positive.reduce((sum, [kind]) => sum + sums.get(kind), 0);
+  let x = 0;
+  const bars = positive.map(([kind, title]) => {
+    const width = sums.get(kind) * scale;
+    const bar = s("rect", { x, y: 0, width, height: 22, class: `part ${kind}` }, s("title", {}, `${title}: ${us(sums.get(kind))} µs`));
+    x += width;
+    return bar;
+  });
+  replace(element,
+    s("svg", { class: "stepbar", viewBox: "0 0 1000 22", preserveAspectRatio: "none", "aria-hidden": "true" }, bars),
+    h("dl", { class: "parts" }, shown.map(([kind, title]) => h("div", {},
+      h("dt", {}, h("span", { class: `dot ${kind}`, "aria-hidden": "true" }), title),
+      h("dd", {}, us(sums.get(kind)), h("span", { class: "unit" }, " µs"), h("span", { class: "share" }, percent(sums.get(kind) / whole)))))),
+  );
+}
+
+function parts(report, view) {
+  const { deployment, kind, module, us: time } = report.raw.partition;
+  const sums = new Map();
+  kind.forEach((code, at) => {
+    if (report.word(deployment[at]) !== view.deployment) return;
+    let name_ = report.word(code);
+    if (name_ === "busy") name_ = report.children[module[at]]?.length ? "glue" : "modules";
+    sums.set(name_, (sums.get(name_) ?? 0) + time[at]);
+  });
+  return sums;
+}
+
+const MOST = 10;
+
+// Modules that hold no other, alike ones (numbers in the path aside) together.
+export function drawWorst(element, { report, view, state }) {
+  const groups = new Map();
+  const cost = view.numbers("cost_us"), alone = view.numbers("isolated_us");
+  for (let i = 0; i < report.size; i += 1) {
+    if (!view.present[i] || report.children[i].length || !known(cost[i]) || !known(alone[i])) continue;
+    if (view.texts("isolated_from")[i] === "partial") continue;
+    const pattern = `${report.path(i).replace(/(^|\.)\d+(?=\.|$)/g, "$1*") || report.label(i)}\n${report.className(i)}`;
+    const group = groups.get(pattern) ?? { pattern: pattern.split("\n")[0], class: report.className(i), members: [], cost: 0, alone: 0 };
+    group.members.push(i);
+    group.cost += cost[i];
+    group.alone += alone[i];
+    groups.set(pattern, group);
+  }
+  const far = (i) => Math.abs(alone[i] - cost[i]);
+  const rows = [...groups.values()].sort((a, b) => Math.abs(b.alone - b.cost) - Math.abs(a.alone - a.cost)).slice(0, MOST);
+  if (rows.length === 0) return false;
+  for (const row of rows) if (row.members.length === 1) row.pattern = report.path(row.members[0]) || row.pattern;
+  for (const row of rows) row.worst = row.members.reduce((most, i) => (far(i) > far(most) ? i : most));
+  replace(element, table("Where the isolated figure is furthest off", [
+    ["Modules", (row) => [h("button", { type: "button", class: "link", onclick: () => state.set({ selected: row.worst }) }, name(row.pattern)), h("bdi", { class: "class" }, row.class)]],
+    ["Count", (row) => count(row.members.length), "number"],
+    ["Cost, µs", (row) => us(row.cost), "number"],
+    ["Alone, µs", (row) => us(row.alone), "number"],
+    ["Off by, µs", (row) => usSigned(row.alone - row.cost), "number"],
+    ["Error", (row) => (row.cost > 0 ? percentSigned(row.alone / row.cost - 1) : "–"), "number"],
+    ["The one furthest off", (row) => h("span", { class: "sentence" }, view.texts("verdict")[row.worst] ?? "–")],
+  ], rows));
+  return true;
+}

@@ -1,0 +1,83 @@
+// Roofline and memory, where the profile has them.
+
+import { scaleLog } from "d3-scale";
+import { h, name, replace, s, table } from "./dom.js";
+import { bytes, known, large } from "./format.js";
+import { boundColour, bounds } from "./colour.js";
+import { swatch } from "./icicle.js";
+
+const WIDTH = 760, HEIGHT = 380, LEFT = 64, BOTTOM = 40;
+
+export function drawRoofline(element, context) {
+  const { report, view } = context;
+  const points = [];
+  for (let i = 0; i < report.size; i += 1) {
+    const x = view.numbers("intensity")[i], y = view.numbers("flops_extended_per_s")[i];
+    if (x > 0 && y > 0 && report.children[i].length === 0) points.push({ i, x, y });
+  }
+  if (points.length === 0) return false;
+  const ceilings = ceilingsOf(report, view);
+  replace(element, chart(context, points, ceilings),
+    h("div", { class: "legend" }, bounds().map((bound) => h("span", { class: "key" }, swatch(boundColour(bound)), bound)),
+      h("span", { class: "note" }, "Modules that hold no other. Work over bytes that must move, against work over busy time. The table above has the same figures.")),
+    ceilings.length ? null : h("p", { class: "note" }, "No ceiling of this device is known."));
+  return true;
+}
+
+function ceilingsOf(report, view) {
+  const { ceilings, dtype } = report.raw.work;
+  const usual = report.word(dtype.find((code) => code !== null));
+  const matrix = ceilings.filter((c) => c.kind === "matmul" && (c.dtype === usual || !usual));
+  const moved = ceilings.filter((c) => ["copy", "triad", "memory"].includes(c.kind));
+  const best = (rows, source) => Math.max(...rows.filter((c) => (c.source === "measured") === source).map((c) => c.value));
+  return [["measured", true], ["datasheet", false]]
+    .map(([title, source]) => ({ title, flops: best(matrix, source), bytes: best(moved, source) }))
+    .filter((c) => Number.isFinite(c.flops) && Number.isFinite(c.bytes));
+}
+
+function chart({ report, view, state }, points, ceilings) {
+  const knees = ceilings.map((c) => c.flops / c.bytes);
+  const xs = [...points.map((p) => p.x), ...knees], ys = [...points.map((p) => p.y), ...ceilings.map((c) => c.flops)];
+  const x = scaleLog([Math.min(...xs) / 3, Math.max(...xs) * 4], [LEFT, WIDTH - 12]);
+  const y = scaleLog([Math.min(...ys) / 3, Math.max(...ys) * 3], [HEIGHT - BOTTOM, 10]);
+  const cost = view.numbers("cost_us");
+  const most = Math.max(...points.map((p) => cost[p.i] || 0), 1e-9);
+  const dots = points.map(({ i, x: px, y: py }) => s("circle", {
+    cx: x(px), cy: y(py), r: 3 + 9 * Math.sqrt((cost[i] || 0) / most),
+    fill: boundColour(view.workText("bound", i)) ?? "none", class: `point${state.get("selected") === i ? " selected" : ""}`,
+    onclick: () => state.set({ selected: i }),
+  }, s("title", {}, `${report.path(i)}: ${large(py)}FLOP/s at ${large(px)} FLOP/byte`)));
+  return s("svg", { class: "roofline", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": "Roofline" },
+    axes(x, y), ceilings.map((c) => roof(c, x, y)), dots);
+}
+
+function axes(x, y) {
+  const ticksX = x.ticks(8).filter((t) => Number.isInteger(Math.log10(t))), ticksY = y.ticks(8).filter((t) => Number.isInteger(Math.log10(t)));
+  return s("g", { class: "axes" },
+    ticksX.map((t) => [s("line", { x1: x(t), x2: x(t), y1: 10, y2: HEIGHT - BOTTOM }), s("text", { x: x(t), y: HEIGHT - BOTTOM + 16, "text-anchor": "middle" }, large(t))]),
+    ticksY.map((t) => [s("line", { x1: LEFT, x2: WIDTH - 12, y1: y(t), y2: y(t) }), s("text", { x: LEFT - 8, y: y(t) + 4, "text-anchor": "end" }, large(t))]),
+    s("text", { x: WIDTH - 12, y: HEIGHT - 6, "text-anchor": "end" }, "FLOP/byte"), s("text", { x: LEFT + 6, y: 20 }, "FLOP/s"));
+}
+
+function roof({ title, flops, bytes: rate }, x, y) {
+  const [low, high] = x.domain(), knee = flops / rate;
+  const start = Math.max(low, y.domain()[0] / rate);
+  return s("g", { class: `roof ${title}` },
+    s("path", { d: `M${x(start)},${y(start * rate)} L${x(knee)},${y(flops)} L${x(high)},${y(flops)}` }),
+    s("text", { x: x(high) - 4, y: y(flops) + (title === "measured" ? 14 : -6), "text-anchor": "end" }, `${title}: ${large(flops)}FLOP/s, ${large(rate)}B/s`));
+}
+
+export function drawMemory(element, { report, state }) {
+  const { memory } = report.raw;
+  if (!memory) return false;
+  const keys = [["parameter_bytes", "Parameters"], ["buffer_bytes", "Buffers"], ["peak_context_bytes", "Peak in the step"], ["peak_isolated_bytes", "Peak alone"],
+    ["saved_context_bytes", "Saved for backward"], ["output_bytes", "Outputs"]].filter(([key]) => memory[key].some((v) => v > 0));
+  const size = (at) => Math.max(memory.peak_context_bytes[at] ?? 0, memory.peak_isolated_bytes[at] ?? 0, memory.output_bytes[at] ?? 0);
+  const rows = memory.module.map((i, at) => ({ i, at })).filter(({ at }) => size(at) > 0).sort((a, b) => size(b.at) - size(a.at) || a.i - b.i);
+  replace(element, table("Memory by module", [
+    ["Module", ({ i }) => h("button", { type: "button", class: "link", onclick: () => state.set({ selected: i }) }, name(report.path(i) || report.label(i)))],
+    ["Phase", ({ at }) => report.word(memory.phase[at]) ?? "–"],
+    ...keys.map(([key, title]) => [title, ({ at }) => (known(memory[key][at]) ? bytes(memory[key][at]) : "–"), "number"]),
+  ], rows.slice(0, 40)), rows.length > 40 && h("p", { class: "note" }, `The largest 40 of ${rows.length} are shown; the view memory_by_module has all.`));
+  return true;
+}
