@@ -103,8 +103,8 @@ class Accounting:
             for parameter in module._parameters.values():
                 if parameter is not None:
                     self._parameters.setdefault(id(parameter), path)
-            for tensor in (*module._parameters.values(), *module._buffers.values()):
-                storage = None if tensor is None else self.storages.of(tensor)
+            for tensor in (*module.parameters(), *module.buffers()):
+                storage = self.storages.of(tensor)
                 if storage is not None:
                     self._own.add(storage)
 
