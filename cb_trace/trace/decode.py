@@ -26,7 +26,8 @@ TRUNCATED = "truncated tail"
 LONG_NS = 30 * 60 * 10**9  # longer durations are looked at twice, see flaws.py
 
 _KINDS = ("track", "op", "launch", "device", "frame", "annotation", "meta")
-_GROUP = 8  # blocks of one statement: DuckDB reads one file a thread
+_GROUP = 12  # blocks of one statement: DuckDB reads one file a thread
+_FIRST_GROUP = 4  # few, so that decoding begins early
 _EXACT_FROM_NS = 2**43 * 1000  # doubles hold microseconds with three decimals below this
 _AFTER_LIMIT = 64 << 20
 _FRACTION = re.compile(rb'"ts"\s*:\s*"?\d{13,}\.\d*[1-9]')
@@ -68,7 +69,7 @@ class Decoder:
         """
         with ThreadPoolExecutor(1) as ahead:  # unpack the next group while DuckDB reads this one
             files = self._files(self.document.blocks(text))
-            upcoming = ahead.submit(lambda: list(islice(files, _GROUP)))
+            upcoming = ahead.submit(lambda: list(islice(files, _FIRST_GROUP)))
             while group := upcoming.result():
                 upcoming = ahead.submit(lambda: list(islice(files, _GROUP)))
                 self._load(group)
@@ -107,11 +108,14 @@ class Decoder:
         """Decide about text that was left over: the block after it began with a whole event."""
         if not self._carry:
             return
-        mended = mend_last(self._carry)
-        self._carry = b""
-        if mended.events or mended.counts:
-            self._insert(mended, self.folder / "carry.json")
-        elif last and not self.document.closed:
+        carry, self._carry = self._carry, b""
+        mended = mend_last(carry)
+        if last and not (mended.events or mended.counts):
+            mended = salvage(carry, last=True)
+        self._insert(mended, self.folder / "carry.json")
+        if not mended.rest:
+            return
+        if last and not self.document.closed:
             self.counts[TRUNCATED] += 1
             self.document.lost_bytes += len(mended.rest)
         else:
@@ -136,8 +140,9 @@ class Decoder:
         self._insert_events(events[half:], path)
 
     def _end(self) -> None:
-        if self._after is not None:
-            self.document.close(self._after)
+        if self._after is not None and not self.document.close(self._after):
+            # the bracket did not end the events after all
+            self._insert(salvage(self._after, last=True), self.folder / "after.json")
         self._settle_carry(last=True)
 
     # --- one group ----------------------------------------------------------------------------

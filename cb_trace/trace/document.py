@@ -13,9 +13,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from cb_trace.errors import CbTraceError
+from cb_trace.trace.salvage import escapes
 
-BLOCK = 8 << 20  # bytes of one block
-_LEAST = 1 << 19
+BLOCK = 4 << 20  # bytes of one block
+_LEAST = 1 << 20
 _HEAD_LIMIT = 64 << 20
 _PROBE = 1 << 12
 _SPACE = b" \t\r\n"
@@ -58,7 +59,7 @@ class Document:
             return
         for piece in text:
             self._buffer += piece
-            while len(self._buffer) > 3 * BLOCK:
+            while len(self._buffer) > 2 * BLOCK:
                 yield self._take(_cut(self._buffer, BLOCK))
         yield from self._finish()
 
@@ -147,7 +148,7 @@ class Document:
     def _find_end(self) -> int | None:
         """Where the events end: the first closing bracket after which the rest parses.
 
-        Looked for in the last MB first; an earlier true end then fails to parse as events and
+        Looked for in the last 64 KB first; an earlier true end then fails to parse as events and
         is found by the salvage, which reads event by event.
         """
         buffer, seen = self._buffer, len(self._buffer)
@@ -164,16 +165,21 @@ class Document:
                 break
         return None
 
-    def close(self, text: bytes) -> None:
+    def close(self, text: bytes) -> bool:
         """Take what follows the events' closing bracket; count what cannot be read as lost.
+
+        :return: False where it cannot be read at all.
 
         :raises CbTraceError: another document follows (traces.md row 8).
         """
         self.closed = True
         used = header_after(text)
+        if used is None:  # a Windows path, say
+            text = escapes(text.decode("utf-8", "replace")).encode()
+            used = header_after(text)
         if used is None:
             self.lost_bytes += len(text)
-            return
+            return False
         self.after, rest = text[:used], text[used:].strip(_SPACE + b"\0")
         if rest[:1] in (b"{", b"["):
             raise CbTraceError(
@@ -181,6 +187,7 @@ class Document:
                 hint="split it into one file a trace; were they joined with cat?",
             )
         self.lost_bytes += len(rest)
+        return True
 
 
 def header_after(text: bytes) -> int | None:
@@ -219,6 +226,8 @@ def _cut(buffer: bytearray, near: int, *, exact: bool = True) -> int:
             if not start or window >= BLOCK:
                 break
             window <<= 3
+    if exact and (following := _CUTS[0].search(buffer, near)):  # one event larger than a block
+        return following.end()
     return near if exact else 0
 
 

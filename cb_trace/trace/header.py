@@ -8,6 +8,7 @@ from pathlib import PurePath
 from typing import Any
 
 from cb_trace.trace.options import Header
+from cb_trace.trace.salvage import escapes
 
 _RANK_IN_NAME = re.compile(r"(?:rank|worker|host|proc|gpu)[-_ .]?(\d{1,6})", re.IGNORECASE)
 _VERSION = re.compile(r"\d{1,4}(\.\d{1,6}){1,3}[0-9a-zA-Z.+-]{0,32}")
@@ -29,13 +30,14 @@ def rank_in_name(path: PurePath) -> int | None:
 
 
 def _object(text: bytes) -> dict[str, Any]:
-    try:
-        value, _ = json.JSONDecoder(strict=False).raw_decode(
-            text.decode("utf-8", "replace").strip()
-        )
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
+    source = text.decode("utf-8", "replace").strip()
+    for candidate in (source, escapes(source)):
+        try:
+            value, _ = json.JSONDecoder(strict=False).raw_decode(candidate)
+        except (ValueError, RecursionError):
+            continue
+        return value if isinstance(value, dict) else {}
+    return {}
 
 
 def _header(document: dict[str, Any]) -> Header:

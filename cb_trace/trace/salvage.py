@@ -52,22 +52,27 @@ class Salvaged:
     after: bytes | None = None
 
 
-def salvage(block: bytes) -> Salvaged:
-    """Read a block event by event, mending what can be mended."""
+def salvage(block: bytes, *, last: bool = False) -> Salvaged:
+    """Read a block event by event, mending what can be mended.
+
+    An event that has no end in the block is left over as ``rest``, since the next block may hold
+    its end; in the ``last`` block, or where it has grown too large, it is broken.
+    """
     text = block.decode("utf-8", "replace")
     out, at = Salvaged(), 0
     decoder, duplicates = _decoder()
-    broken_text = "\ufffd" in text and b"\xef\xbf\xbd" not in block
+    replaced = "\ufffd" in text and b"\xef\xbf\xbd" not in block
     while (at := _skip_separators(text, at)) < len(text):
-        if text[at] == "]":
+        if text[at] == "]" and closes_events(text[at + 1 :]):
             out.after = text[at + 1 :].encode()
             return out
         duplicates.clear()
         try:
             value, end = decoder.raw_decode(text, at)
-        except (ValueError, RecursionError):
+        except (ValueError, RecursionError) as error:
             resume = _resume(text, at)
-            if resume is None:
+            patient = not last and len(text) - at < 2 * _OVERSIZE
+            if resume is None or (patient and ran_out(error, text)):
                 out.rest = text[at:].encode()
                 return out
             _mend(text[at:resume], out)
@@ -75,7 +80,7 @@ def salvage(block: bytes) -> Salvaged:
             continue
         if not _ends_well(text, end):
             out.counts[MISSING_COMMA] += 1
-        _keep(value, text[at:end], out, duplicates, replaced=broken_text)
+        _keep(value, text[at:end], out, duplicates, replaced=replaced)
         at = end
     return out
 
@@ -85,6 +90,29 @@ def mend_last(block: bytes) -> Salvaged:
     out = Salvaged()
     _mend(block.decode("utf-8", "replace"), out, required=False)
     return out
+
+
+def ran_out(error: Exception, text: str) -> bool:
+    """Whether a decoder failed only because the text ended."""
+    return isinstance(error, json.JSONDecodeError) and (
+        error.pos >= len(text) or error.msg.startswith("Unterminated string")
+    )
+
+
+def closes_events(after: str) -> bool:
+    """Whether a bracket ended the list of events, seen from the text after it.
+
+    If it ended a list inside an event, what follows closes more than one object.
+    """
+    start = after.lstrip()[:1]
+    if start not in (",", "}"):
+        return start in ("", "{", "[", "\0")
+    text = '{"":0' + after
+    try:
+        _, end = json.JSONDecoder(strict=False).raw_decode(text)
+    except (ValueError, RecursionError) as error:
+        return ran_out(error, text) or _NEXT_EVENT.search(after) is None
+    return text[end:].lstrip()[:1] not in ("}", ",", "]", ":")
 
 
 def _keep(
@@ -134,7 +162,7 @@ def _mend(text: str, out: Salvaged, *, required: bool = True) -> None:
         out.rest = text.encode()
 
 
-def _escapes(text: str) -> str:
+def escapes(text: str) -> str:
     """Double a backslash only where no legal escape follows (row 1)."""
     return _ILLEGAL_ESCAPE.sub(lambda m: m.group() if m.group(1) else "\\\\", text)
 
@@ -158,7 +186,7 @@ def _commas(text: str) -> str:
 
 
 _REPAIRS: tuple[tuple[str, Callable[[str], str]], ...] = (
-    ("repaired: illegal escape", _escapes),
+    ("repaired: illegal escape", escapes),
     ("repaired: bare inf or NaN", _bare_numbers),
     ("repaired: missing quote", _quotes),
     (MISSING_COMMA, _commas),

@@ -340,6 +340,18 @@ def test_header_facts_by_allow_list(
     assert "secret" not in repr(report)
 
 
+def test_row_1_windows_paths_in_the_header(tmp_path: Path, load: Loader) -> None:
+    header = r'"distributedInfo": {"rank": 4}, "traceName": "C:\Users\x\t.json"'
+    events = json.dumps(SOUND)
+    for trace_id, text in enumerate(
+        (f'{{{header}, "traceEvents": {events}}}', f'{{"traceEvents": {events}, {header}}}')
+    ):
+        (tmp_path / "t.json").write_text(text)
+        report = load(tmp_path / "t.json", trace_id=trace_id)
+        assert (report.slices, report.rank, report.truncated) == (3, 4, False)
+        assert (report.lost_bytes, report.dropped) == (0, 0)
+
+
 def test_identifiers_go_on_over_several_traces(
     tmp_path: Path, load: Loader, profile: duckdb.DuckDBPyConnection
 ) -> None:
