@@ -24,6 +24,7 @@ COMMANDS = {
     "query": "Run a named query or SQL on a profile.",
     "hta": "Ask HolisticTraceAnalysis for a second opinion on a profile.",
     "report": "Write the profile as one HTML page that needs no network.",
+    "serve": "Serve that page here, with SQL over the profile and the trace for Perfetto.",
     "perfetto": "Write the trace with the modules' figures in it, and links to it.",
     "doctor": "Say what this machine can record, and how trustworthy.",
 }

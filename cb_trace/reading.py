@@ -91,6 +91,13 @@ class Profile:
     ) -> None:
         self.close()
 
+    def _repr_html_(self) -> str:
+        """The report, for a notebook."""
+        from cb_trace.reporters.html import inline_frame, render_report
+        from cb_trace.reporters.html_data import read_report
+
+        return inline_frame(render_report(read_report(self._connection, self.path)))
+
     def __repr__(self) -> str:
         return f"Profile({str(self.path)!r})"
 

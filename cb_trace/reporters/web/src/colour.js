@@ -20,17 +20,28 @@ const PALETTES = {
 };
 const FULL = 3; // doublings from the middle to the end of the scale: 8 times, or an eighth
 
+const STEPS = 256; // colours of a scale, mixed once: mixing one costs more than drawing a box
+
 let palette = PALETTES.light;
 let diverging, sequential;
 
 export function useTheme(name) {
   palette = PALETTES[name];
-  diverging = scaleLinear([-1, -0.5, 0, 0.5, 1], palette.diverging).interpolate(interpolateLab).clamp(true);
-  sequential = scaleLinear([0, 1], palette.sequential).interpolate(interpolateLab).clamp(true);
+  diverging = ramp(palette.diverging);
+  sequential = ramp(palette.sequential);
 }
 
-export const errorColour = (ratio) => diverging(Math.log2(1 + ratio) / FULL);
-export const shareColour = (share) => sequential(share);
+function ramp(colours) {
+  const ends = colours.map((_, n) => (n * (STEPS - 1)) / (colours.length - 1));
+  const scale = scaleLinear(ends, colours).interpolate(interpolateLab);
+  return Array.from({ length: STEPS }, (_, n) => scale(n));
+}
+
+const pick = (colours, place) =>
+  colours[Math.round(Math.min(Math.max(place, 0), 1) * (STEPS - 1))];
+
+export const errorColour = (ratio) => pick(diverging, tickPlace(ratio));
+export const shareColour = (share) => pick(sequential, share);
 export const boundColour = (bound) => palette.bounds[bound];
 export const bounds = () => Object.keys(palette.bounds);
 
@@ -38,8 +49,15 @@ export const bounds = () => Object.keys(palette.bounds);
 export const errorTicks = [-7 / 8, -1 / 2, 0, 1, 7];
 export const tickPlace = (ratio) => (Math.log2(1 + ratio) / FULL + 1) / 2;
 
+const inks = new Map();
+
 // Black or white text, whichever reads better on a colour ("rgb(r, g, b)").
 export function inkOn(colour) {
+  if (!inks.has(colour)) inks.set(colour, readable(colour));
+  return inks.get(colour);
+}
+
+function readable(colour) {
   const [r, g, b] = channels(colour).map((c) => {
     const part = c / 255;
     return part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;

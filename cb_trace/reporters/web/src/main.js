@@ -20,6 +20,8 @@ const began = performance.now();
 
 class Page {
   constructor(raw) {
+    useTheme(this.theme());
+    this.shown = [];
     this.report = new Report(raw);
     const first = this.report.view(this.report.deployments[0], this.report.phases[0]);
     this.state = new State(this.report, {
@@ -31,7 +33,9 @@ class Page {
     this.tree = new Tree(this);
     this.build();
     this.watch();
-    this.drawAll();
+    this.drawFirst();
+    document.documentElement.dataset.drawnMs = (performance.now() - began).toFixed(1);
+    setTimeout(() => this.drawRest()); // after the first paint
   }
 
   readView() {
@@ -44,54 +48,72 @@ class Page {
   }
 
   build() {
-    const part = () => h("div");
-    Object.assign(this, { controls: h("div", { class: "controls" }), figures: h("dl", { class: "key-figures" }), step: part(), worst: part(),
-      detail: h("aside", { class: "detail", "aria-label": "Selected module", "aria-live": "polite" }), kernels: part(), fused: part(), roofline: part(), memory: part(), measured: part() });
+    this.controls = h("div", { class: "controls" });
+    this.figures = h("dl", { class: "key-figures" });
+    this.detail = h("aside", { class: "detail", "aria-label": "Selected module", "aria-live": "polite" });
     this.found = h("span", { class: "found", "aria-live": "polite" });
     this.input = h("input", { type: "search", placeholder: "Search modules", "aria-label": "Search modules", autocomplete: "off", spellcheck: "false",
       oninput: (event) => this.state.set({ search: event.target.value }) });
     this.help = help();
-    const modules = section("modules", "Modules", this.icicle.element, h("div", { class: "split" }, this.tree.element, this.detail));
-    this.sections = [section("step", "The step", this.step), modules, section("kernels", "Kernels", this.kernels)];
-    this.optional("worst", "Furthest off", this.worst, drawWorst);
-    this.optional("fused", "Fused kernels", this.fused, drawFused);
-    this.optional("roofline", "Roofline", this.roofline, drawRoofline);
-    this.optional("memory", "Memory", this.memory, drawMemory);
-    this.sections.push(section("measured", "How it was measured", this.measured, this.absences()));
-    if (this.report.live) this.sections.push(section("sql", "SQL", liveSection()));
-    this.sections.forEach((one, n) => one.querySelector("h2").prepend(h("span", { class: "number", "aria-hidden": "true" }, n + 1)));
+    this.sections = this.parts().map((part) => {
+      const body = h("div");
+      if (part.content) replace(body, part.content);
+      return { ...part, body, element: section(part.id, part.title, body) };
+    });
     replace(document.getElementById("page"),
       h("header", {}, head(this.report), this.figures),
       h("div", { class: "bar-top" }, this.controls, h("div", { class: "search" }, this.found, this.input, h("button", { type: "button", class: "act", "aria-label": "Keys", onclick: () => this.help.showModal() }, "?"))),
-      h("main", {}, this.sections), this.foot(), this.help);
+      h("main", {}, this.sections.map((one) => one.element)), this.foot(), this.help);
   }
 
-  // A section that only some profiles fill.
-  optional(id, title, element, draw, place = this.sections.length) {
-    this.absent ??= [];
-    const words = { worst: "No module was replayed alone, so none can be off.", fused: "No kernel belongs to several modules.", roofline: "No work was counted, so there is no roofline.", memory: "Memory was not measured." };
-    if (draw(element, this)) this.sections.splice(place, 0, section(id, title, element));
-    else this.absent.push(words[id]);
+  // In the order of the page. One that draws nothing is not shown; `absent` says why.
+  parts() {
+    return [
+      { id: "step", title: "The step", draw: drawStep, first: true },
+      { id: "modules", title: "Modules", content: [this.icicle.element, h("div", { class: "split" }, this.tree.element, this.detail)] },
+      { id: "kernels", title: "Kernels", draw: drawKernels, follows: true },
+      { id: "worst", title: "Furthest off", draw: drawWorst, absent: "No module was replayed alone, so none can be off." },
+      { id: "fused", title: "Fused kernels", draw: drawFused, absent: "No kernel belongs to several modules." },
+      { id: "roofline", title: "Roofline", draw: drawRoofline, follows: true, absent: "No work was counted, so there is no roofline." },
+      { id: "memory", title: "Memory", draw: drawMemory, absent: "Memory was not measured." },
+      { id: "measured", title: "How it was measured", draw: drawMeasured },
+      this.report.live && { id: "sql", title: "SQL", content: liveSection() },
+    ].filter(Boolean);
   }
-
-  absences() { return this.absent.map((text) => h("p", { class: "note" }, text)); }
 
   foot() {
     return h("footer", {}, h("p", { class: "note" }, "Made by cb-trace ", this.report.raw.tool_version, " from ", h("bdi", {}, this.report.raw.profile), ". Every figure is in the profile: ", h("code", {}, "SELECT * FROM compare"), "."));
   }
 
   drawAll() {
+    this.drawFirst();
+    this.drawRest();
+  }
+
+  // What is in sight when the page opens.
+  drawFirst() {
     useTheme(this.theme());
     this.drawControls();
     keyFigures(this.figures, this);
     this.icicle.draw();
     this.tree.draw();
     drawDetail(this.detail, this);
-    drawStep(this.step, this);
-    drawKernels(this.kernels, this);
-    drawMeasured(this.measured, this);
-    for (const [element, draw] of [[this.worst, drawWorst], [this.fused, drawFused], [this.roofline, drawRoofline], [this.memory, drawMemory]]) draw(element, this);
+    this.drawSections((one) => one.first);
     this.showFound();
+  }
+
+  drawRest() {
+    this.drawSections((one) => one.draw && !one.first);
+    const absent = this.sections.filter((one) => one.element.hidden).map((one) => one.absent);
+    const measured = this.sections.find((one) => one.id === "measured");
+    measured.body.append(...absent.map((text) => h("p", { class: "note" }, text)));
+    this.shown = this.sections.filter((one) => !one.element.hidden);
+    this.shown.forEach((one, n) => replace(one.element.querySelector("h2 .number"), String(n + 1)));
+    document.documentElement.dataset.ready = "";
+  }
+
+  drawSections(chosen) {
+    for (const one of this.sections.filter(chosen)) one.element.hidden = one.draw(one.body, this) === false;
   }
 
   drawControls() {
@@ -131,8 +153,7 @@ class Page {
     if (any("selected")) {
       this.tree.reveal(this.state.get("selected"));
       drawDetail(this.detail, this);
-      drawKernels(this.kernels, this);
-      drawRoofline(this.roofline, this);
+      this.drawSections((one) => one.follows);
     }
     if (any("selected", "search")) this.icicle.mark();
     if (any("search")) { this.showFound(); this.drawControls(); }
@@ -195,7 +216,7 @@ class Page {
     const act = { "/": () => this.input.select(), "?": () => this.help.showModal(), 0: () => this.zoom(this.report.roots[0]), d: () => this.nextDeployment(), Backspace: () => this.escape() }[event.key];
     const place = Number(event.key);
     if (act) act();
-    else if (place >= 1 && place <= this.sections.length) this.sections[place - 1].scrollIntoView();
+    else if (place >= 1 && place <= this.shown.length) this.shown[place - 1].element.scrollIntoView();
     else return;
     event.preventDefault();
   }
@@ -221,6 +242,4 @@ class Page {
   }
 }
 
-const raw = JSON.parse(document.getElementById("data").textContent);
-window.page = new Page(raw);
-document.documentElement.dataset.drawnMs = (performance.now() - began).toFixed(1);
+window.page = new Page(JSON.parse(document.getElementById("data").textContent));

@@ -41,7 +41,7 @@ export function picker(label, options, chosen, choose) {
 }
 
 export function section(id, title, ...content) {
-  return h("section", { id, "aria-labelledby": `${id}-title` }, h("h2", { id: `${id}-title` }, title), content);
+  return h("section", { id, "aria-labelledby": `${id}-title` }, h("h2", { id: `${id}-title` }, h("span", { class: "number", "aria-hidden": "true" }), title), content);
 }
 
 const KEYS = [

@@ -55,16 +55,17 @@ const MOST = 10;
 // Modules that hold no other, alike ones (numbers in the path aside) together.
 export function drawWorst(element, { report, view, state }) {
   const groups = new Map();
-  const cost = view.numbers("cost_us"), alone = view.numbers("isolated_us");
+  const cost = view.numbers("cost_us"), alone = view.numbers("isolated_us"), source = view.texts("isolated_from");
   for (let i = 0; i < report.size; i += 1) {
     if (!view.present[i] || report.children[i].length || !known(cost[i]) || !known(alone[i])) continue;
-    if (view.texts("isolated_from")[i] === "partial") continue;
-    const pattern = `${report.path(i).replace(/(^|\.)\d+(?=\.|$)/g, "$1*") || report.label(i)}\n${report.className(i)}`;
-    const group = groups.get(pattern) ?? { pattern: pattern.split("\n")[0], class: report.className(i), members: [], cost: 0, alone: 0 };
+    if (source[i] === "partial") continue;
+    const pattern = report.path(i).replace(/(^|\.)\d+(?=\.|$)/g, "$1*") || report.label(i);
+    const key = `${pattern}\n${report.className(i)}`;
+    const group = groups.get(key) ?? { pattern, class: report.className(i), members: [], cost: 0, alone: 0 };
     group.members.push(i);
     group.cost += cost[i];
     group.alone += alone[i];
-    groups.set(pattern, group);
+    groups.set(key, group);
   }
   const far = (i) => Math.abs(alone[i] - cost[i]);
   const rows = [...groups.values()].sort((a, b) => Math.abs(b.alone - b.cost) - Math.abs(a.alone - a.cost)).slice(0, MOST);
