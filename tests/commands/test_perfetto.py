@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from cb_trace.bundle import file_sha256, open_bundle, write_bundle
+from tests.bundles import run_record, write_net_bundle
 from tests.commands.conftest import TRACE
 from tests.commands.running import Cli
+from tests.kineto import annotation, op, write_trace
 
 
 def annotated(cli: Cli, profile: Path, *more: str | Path) -> tuple[list[Any], list[Any], str]:
@@ -79,6 +83,24 @@ def test_arrows_lead_from_each_call_to_its_kernels(cli: Cli, traced: Path) -> No
         assert start["ts"] <= event["ts"]
     order = [event["ph"] for event in ours if event["ph"] in "Xsf"]
     assert order == sorted(order, key="Xsf".index) or order[:2] == ["X", "X"]
+
+
+def test_arrows_of_a_cpu_recording_lead_to_operators_once(cli: Cli, tmp_path: Path) -> None:
+    bundle = write_net_bundle(tmp_path / "net", run=run_record(device_type="cpu"))
+    events = [
+        annotation("ProfilerStep#0", 1000, 100),
+        annotation("cb:<root>", 1000, 90),
+        op("aten::outer", 1010, 30),
+        op("aten::inner", 1020, 5),  # the outer one goes on where this one ends
+    ]
+    file = write_trace(bundle / "context.json.gz", events, baseTimeNanoseconds=0)
+    manifest = open_bundle(bundle).manifest
+    context = replace(manifest.traces[0], sha256=file_sha256(file))
+    write_bundle(bundle, replace(manifest, traces=[context, *manifest.traces[1:]]))
+    assert cli("ingest", bundle, "-o", tmp_path / "cpu.duckdb").status == 0
+    assert cli("perfetto", tmp_path / "cpu.duckdb", "-o", tmp_path / "a.json").status == 0
+    written = json.loads((tmp_path / "a.json").read_bytes())["traceEvents"]
+    assert [event["ts"] for event in written if event["ph"] == "f"] == [1010.0, 1020.0]
 
 
 def test_links(cli: Cli, traced: Path) -> None:

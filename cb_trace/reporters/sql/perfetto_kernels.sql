@@ -1,12 +1,17 @@
--- The kernels of each module call of one trace, and where Perfetto shows them.
+-- The kernels of each module call of one trace, and where Perfetto shows them. A CPU kernel is a
+-- stretch of an operator, which has no slice of its own: the operator, once.
 -- $trace_id
-SELECT
+SELECT DISTINCT
   share.call_id,
-  kernel.start_ns,
+  CASE WHEN kernel.kind = 'cpu' THEN op.start_ns ELSE kernel.start_ns END AS start_ns,
   thread.pid,
-  thread.tid
+  thread.tid,
+  CASE WHEN kernel.kind <> 'cpu' THEN kernel.kernel_id END AS kernel_id
 FROM kernel_module AS share
 JOIN kernel ON kernel.kernel_id = share.kernel_id
 JOIN thread ON thread.thread = kernel.thread
-WHERE kernel.trace_id = $trace_id AND share.call_id IS NOT NULL
-ORDER BY share.call_id, kernel.start_ns, kernel.kernel_id
+LEFT JOIN op ON op.op_id = kernel.op_id
+WHERE kernel.trace_id = $trace_id
+  AND share.call_id IS NOT NULL
+  AND (kernel.kind <> 'cpu' OR op.op_id IS NOT NULL)
+ORDER BY share.call_id, start_ns, kernel_id
