@@ -48,7 +48,7 @@ def replay_bundle(
     """
     bundle = open_bundle(source)
     options = _options(bundle, options or RecordOptions())
-    device = device_of(options.device)
+    device = _device(bundle, options)
     workload = _workload(bundle, options)
     step = step_of(workload, options, device)
     with intact(workload.model, device, values=workload.step is not None):
@@ -98,6 +98,17 @@ def _options(bundle: Bundle, given: RecordOptions) -> RecordOptions:
     device = given.device if same_kind else run.device_type
     dtype: Dtype = run.dtype if run.dtype in get_args(Dtype) else "fp32"  # type: ignore[assignment]
     return replace(given, device=device, dtype=dtype, seed=run.seed, grad=grad)
+
+
+def _device(bundle: Bundle, options: RecordOptions) -> torch.device:
+    try:
+        return device_of(options.device)
+    except CbTraceError as error:
+        run = bundle.manifest.run
+        raise CbTraceError(
+            f"{bundle.path} was recorded on {run.device_name}; {error.message}",
+            hint=f"replay it where there is a device of the kind {run.device_type}",
+        ) from error
 
 
 def _workload(bundle: Bundle, options: RecordOptions) -> Workload:

@@ -33,10 +33,10 @@ class CompiledModel:
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Compile on the first call inside the block."""
-        compiled: Any = torch.compile(self._model._call_impl, **self._options)
+        compiled: Any = torch.compile(self._model, **self._options)
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            with record_function(ROOT_RANGE) if self._ranges.on else nullcontext():
+            with record_function(ROOT_RANGE) if self._ranges.on else nullcontext(), self.off():
                 return compiled(*args, **kwargs)
 
         with _slot(self._model, call):

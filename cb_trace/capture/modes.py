@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -27,6 +28,7 @@ from cb_trace.replay.timing import synchronize
 
 DEVICE_WORK = ("kernel", "gpu_memcpy", "gpu_memset")
 _CALL = "## Call CompiledFxGraph"  # its name holds a hash of the compiler's settings
+_GRAPH = re.compile(r"^graph_\d+_")  # and this counts the graphs of the process
 _SHOWN = 5
 
 
@@ -123,4 +125,4 @@ def kernel_names(trace: Path) -> Counter[str]:
     if on_device:
         return on_device
     names = (e["name"] for e in events if e.get("cat") == "cpu_op")
-    return Counter(name for name in names if not name.startswith(_CALL))
+    return Counter(_GRAPH.sub("", name) for name in names if not name.startswith(_CALL))

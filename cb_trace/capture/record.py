@@ -149,7 +149,7 @@ class _Recording:
             self._measure(how)
             self.notes += how.notes()
             self.graphs = how.graphs()
-        if self.options.compiled:
+        if self.options.compiled and self.options.compare_plain:
             self._interruptible(self._compare_with_plain)
 
     def manifest(self, provider: str | None, changes: list[Note]) -> Manifest:

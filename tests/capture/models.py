@@ -6,6 +6,9 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from cb_trace.providers.workload import Workload
 
 
 class Branch(nn.Module):
@@ -71,3 +74,92 @@ def training() -> tuple[nn.Module, tuple[Tensor, ...], dict[str, Tensor], Callab
 def raising() -> tuple[nn.Module, tuple[Tensor, ...]]:
     """A provider whose model does not take its input."""
     return nn.Linear(3, 3), (torch.ones(1, 4),)
+
+
+class Tower(nn.Module):
+    """One side: a projection of its own sizes, then a head whose weight the other side shares."""
+
+    def __init__(self, width: int, head: nn.Linear | None) -> None:
+        super().__init__()
+        self.inner = nn.Linear(width, 24)
+        self.act = nn.GELU()
+        self.head = nn.Linear(24, 16)
+        if head is not None:
+            self.head.weight = head.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.head(self.act(self.inner(x)))
+        return out
+
+
+class Block(nn.Module):
+    """What is checkpointed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = nn.Linear(16, 40)
+        self.down = nn.Linear(40, 16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.down(torch.relu(self.up(x)))
+        return out
+
+
+class Towers(nn.Module):
+    """Two towers with a shared weight, a module called twice, one frozen, one checkpointed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left = Tower(12, None)
+        self.right = Tower(20, self.left.head)
+        self.twice = nn.Linear(16, 16)
+        self.frozen = nn.Linear(16, 16)
+        self.frozen.requires_grad_(False)
+        self.again = Block()
+        self.out = nn.Linear(16, 3)
+
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        x = self.left(a) * self.right(b)
+        x = self.frozen(self.twice(self.twice(x)))
+        x = checkpoint(self.again, x, use_reentrant=False)
+        out: Tensor = self.out(x)
+        return out
+
+
+def towers() -> Workload:
+    """A provider with its own loss and optimizer."""
+    torch.manual_seed(3)
+    return Workload(
+        "towers",
+        Towers(),
+        (torch.randn(48, 12), torch.randn(48, 20)),
+        loss=lambda out: out.square().mean(),
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.01),
+    )
+
+
+class Coded(nn.Module):
+    """Called through methods besides forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+
+    def encode(self, x: Tensor, *, scale: float = 1.0) -> Tensor:
+        out: Tensor = self.inner(x) * scale
+        return out
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.encode(x)
+
+
+class Caller(nn.Module):
+    """Calls ``encode`` of its child, never its forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.coder = Coded()
+        self.used = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.linear(self.coder.encode(x, scale=2.0), self.used.weight)

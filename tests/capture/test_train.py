@@ -1,0 +1,187 @@
+"""A recorded training step: what ran, whose gradients, and a model that is as before."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import threading
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from cb_trace.bundle import Manifest, open_bundle, parameter_of_range, path_of_range
+from cb_trace.capture.options import RecordOptions
+from cb_trace.capture.phases import PhaseWatch, never_called
+from cb_trace.capture.ranges import ModuleRanges
+from cb_trace.capture.record import record
+from cb_trace.capture.tree import module_tree
+from cb_trace.errors import CbTraceError
+from cb_trace.providers import load
+from cb_trace.providers.workload import Workload
+from tests.capture.models import Caller, towers
+from tests.capture.test_record import QUICK, state
+
+TRAIN = replace(QUICK, phase="train", replay=False, warmup=1)
+Event = dict[str, Any]
+
+
+def events(folder: Path, name: str = "context.json.gz") -> list[Event]:
+    document = json.loads(gzip.decompress((folder / name).read_bytes()))
+    return [e for e in document["traceEvents"] if e.get("ph") == "X"]
+
+
+def around(event: Event, found: list[Event]) -> list[str]:
+    """Names of what is around an event on its thread, outermost first."""
+    end = event["ts"] + event["dur"]
+    return [
+        e["name"]
+        for e in sorted(found, key=lambda e: (e["ts"], -e["dur"]))
+        if e["tid"] == event["tid"] and e is not event
+        and e["ts"] <= event["ts"] and e["ts"] + e["dur"] >= end
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Manifest, bool]:
+    folder = tmp_path_factory.mktemp("trained")
+    workload = towers()
+    before = state(workload.model)
+    record(workload, folder, TRAIN)
+    return folder, open_bundle(folder).manifest, state(workload.model) == before
+
+
+def test_the_model_is_bit_equal_after_training_steps(
+    trained: tuple[Path, Manifest, bool],
+) -> None:
+    assert trained[2]
+
+
+def test_every_phase_is_named(trained: tuple[Path, Manifest, bool]) -> None:
+    run = trained[1].run
+    assert run.phases == ["forward", "backward", "recompute", "optimizer"]
+    assert run.mode == "eager"
+    assert not {n.reason for n in trained[1].notes} & {"default loss", "default optimizer"}
+
+
+def test_parameters_are_listed_once_under_their_first_owner(
+    trained: tuple[Path, Manifest, bool],
+) -> None:
+    parameters = {p.name: p for p in trained[1].parameters}
+    assert "right.head.weight" not in parameters  # it is left.head.weight
+    assert parameters["left.head.weight"].path == "left.head"
+    assert not parameters["frozen.weight"].trainable
+    assert parameters["twice.weight"].bytes == 16 * 16 * 4
+
+
+def test_a_marker_stands_inside_each_accumulation(trained: tuple[Path, Manifest, bool]) -> None:
+    found = events(trained[0])
+    marks = [e for e in found if parameter_of_range(e["name"]) is not None]
+    trainable = {p.name for p in trained[1].parameters if p.trainable}
+    assert Counter(parameter_of_range(e["name"]) for e in marks) == dict.fromkeys(trainable, 2)
+    for mark in marks:
+        outer = around(mark, found)
+        assert outer[-1] == "torch::autograd::AccumulateGrad"
+        assert outer[0].startswith("ProfilerStep#")
+
+
+def test_the_trace_holds_the_steps_alone(trained: tuple[Path, Manifest, bool]) -> None:
+    found = events(trained[0])
+    steps = [e for e in found if e["name"].startswith("ProfilerStep#")]
+    assert len(steps) == 2
+    work = [e for e in found if e["cat"] == "cpu_op" and e["tid"] == steps[0]["tid"]]
+    assert all(around(e, found)[0].startswith("ProfilerStep#") for e in work)
+    names = Counter(e["name"] for e in found)
+    assert names["Optimizer.step#SGD.step"] == 2
+
+
+def test_a_checkpointed_module_is_called_again_in_the_backward(
+    trained: tuple[Path, Manifest, bool],
+) -> None:
+    found = events(trained[0])
+    calls = Counter(path_of_range(e["name"]) for e in found)
+    assert (calls["again.up"], calls["again.down"], calls["twice"], calls["out"]) == (4, 4, 4, 2)
+    again = [e for e in found if path_of_range(e["name"]) == "again.up"]
+    inside = [any("evaluate_function" in name for name in around(e, found)) for e in again]
+    assert sorted(inside) == [False, False, True, True]
+
+
+def test_modules_replay_under_grad_in_a_training_step(tmp_path: Path) -> None:
+    workload = towers()
+    before = state(workload.model)
+    manifest = record(workload, tmp_path, replace(TRAIN, replay=True, replay_seconds=2.0))
+    assert state(workload.model) == before
+    own = {(r.path, r.calls) for r in manifest.replays if r.condition == "hot"}
+    assert {("again", 1), ("again.up", 1), ("left.head", 1), ("out", 1)} <= own
+    assert {r.skipped for r in manifest.replays} == {None}
+
+
+def test_what_a_workload_leaves_open_is_noted(tmp_path: Path) -> None:
+    workload = Workload("plain", nn.Linear(2, 2), (torch.ones(1, 2),))
+    manifest = record(workload, tmp_path, TRAIN)
+    reasons = {n.reason for n in manifest.notes}
+    assert {"default loss", "default optimizer"} <= reasons
+    assert workload.model.weight.grad is None
+
+
+def test_a_model_without_parameters_cannot_train(tmp_path: Path) -> None:
+    with pytest.raises(CbTraceError, match="no output of the model has a gradient"):
+        record(Workload("relu", nn.ReLU(), (torch.ones(2),)), tmp_path, TRAIN)
+
+
+def test_the_evaluation_flag_comes_back(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5)).eval()
+    record(Workload("m", model, (torch.ones(1, 2),)), tmp_path, TRAIN)
+    assert not any(m.training for m in model.modules())
+
+
+@pytest.mark.parametrize("provider", ["nanogpt", "deepfm"])
+def test_shipped_workloads_train_with_their_own_loss(provider: str, tmp_path: Path) -> None:
+    workload = load(provider)
+    options: RecordOptions = replace(TRAIN, steps=1, bare_samples=1, dtype="bf16")
+    manifest = record(workload, tmp_path, options)
+    assert manifest.run.phases == ["forward", "backward", "optimizer"]
+    assert "default loss" not in {n.reason for n in manifest.notes}
+
+
+def test_a_graph_needs_a_gpu(tmp_path: Path) -> None:
+    with pytest.raises(CbTraceError, match=r"mode cudagraph needs a CUDA device .*--mode eager"):
+        record(towers(), tmp_path, replace(TRAIN, mode="cudagraph"))
+    with pytest.raises(CbTraceError, match="use --mode compile"):
+        record(towers(), tmp_path, replace(TRAIN, mode="compile+cudagraph"))
+
+
+def test_another_method_counts_where_it_is_named(tmp_path: Path) -> None:
+    model, x = Caller(), torch.ones(2, 4)
+    plain = record(Workload("c", model, (x,)), tmp_path, replace(QUICK, replay=False))
+    assert {n.path for n in plain.notes if n.reason == "never called"} == {"used"}
+    assert "cb:coder" not in {e["name"] for e in events(tmp_path)}
+    wrapped = record(Workload("c", model, (x,)), tmp_path, replace(QUICK, wrap=("encode",)))
+    found = events(tmp_path)
+    inner = [e for e in found if e["name"] == "cb:coder.inner"]
+    assert [around(e, found)[-2:] for e in inner] == [["cb:<root>", "cb:coder"]] * 2
+    assert "encode" not in vars(model.coder)
+    (hot,) = [r for r in wrapped.replays if (r.path, r.condition) == ("coder", "hot")]
+    assert hot.samples_ns
+    assert hot.skipped is None
+
+
+def test_calls_of_other_threads_do_not_count() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    tree = module_tree(model)
+    watch = PhaseWatch(ModuleRanges(tree.modules), {})
+    with watch:
+        other = threading.Thread(target=lambda: model(torch.ones(1, 2)))
+        other.start()
+        other.join()
+        assert watch.called == set()
+        model[0](torch.ones(1, 2))
+    assert watch.called == {"0"}
+    assert watch.phases([]) == ["forward"]
+    assert never_called(tree, watch.called) == []
+    assert [n.path for n in never_called(tree, set())] == ["0"]
+    assert never_called(tree, None) == []
