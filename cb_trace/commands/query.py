@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 
+MODULE = "module"  # the variable that names one
 _SUGGESTIONS = ("Candidate", "Did you mean")  # how DuckDB starts them
 
 
@@ -50,6 +51,7 @@ def command(
         else:
             found = named_query(query.strip())
             _check_variables(given, found.variables, found.name)
+            _check_module(connection, given)
             result, label = _run(connection, found.sql, given), found.name
     render(result, label, output_format)
 
@@ -70,13 +72,22 @@ def _check_variables(given: dict[str, str], known: tuple[str, ...], name: str) -
             raise CbTraceError(f"{name} has no variable {variable!r}", hint=f"it has: {there}")
 
 
+def _check_module(connection: DuckDBPyConnection, given: dict[str, str]) -> None:
+    """Take a module as ``--module`` does elsewhere: no rows would look like an answer."""
+    if MODULE in given:
+        from cb_trace.reporters.modules import find_module
+
+        paths = connection.execute("SELECT DISTINCT path FROM module").fetchall()
+        given[MODULE] = find_module(given[MODULE], {path for (path,) in paths})
+
+
 def _run(connection: DuckDBPyConnection, sql: str, variables: dict[str, str]) -> Result:
     import duckdb
 
     try:
         for name, value in variables.items():
             # The name was checked to be an identifier; SET takes no parameter for it.
-            connection.execute(f"SET VARIABLE {name} = $value", {"value": _typed(value)})
+            connection.execute(f"SET VARIABLE {name} = $value", {"value": _typed(name, value)})
         done = connection.execute(sql)
         columns = [column[0] for column in done.description or ()]
         return Result(columns, list(done.fetchall()) if columns else [])
@@ -86,9 +97,12 @@ def _run(connection: DuckDBPyConnection, sql: str, variables: dict[str, str]) ->
         raise CbTraceError(f"SQL: {lines[0] if lines else error}", hint=hint) from error
 
 
-def _typed(text: str) -> str | int | float:
-    """A number where the text is one: variables are compared with typed columns."""
-    for kind in (int, float):
+def _typed(name: str, text: str) -> str | int | float:
+    """A number where the text is one: variables are compared with typed columns.
+
+    A module path is text also where it is ``0``.
+    """
+    for kind in () if name == MODULE else (int, float):
         try:
             return kind(text)
         except ValueError:

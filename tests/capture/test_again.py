@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from cb_trace.bundle import Manifest, open_bundle, write_bundle
 from cb_trace.capture.again import replay_bundle
@@ -52,6 +53,18 @@ def test_a_live_model_cannot_be_built_again(tmp_path: Path) -> None:
     with pytest.raises(CbTraceError, match="names no provider"):
         replay_bundle(tmp_path / "a", tmp_path, QUICK)
     assert workload.model.training
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the device is here")
+def test_a_recording_of_a_device_that_is_not_here(recorded: Path, tmp_path: Path) -> None:
+    manifest = open_bundle(recorded).manifest
+    run = replace(manifest.run, device_type="cuda", device_name="NVIDIA H200")
+    other = changed(recorded, tmp_path, replace(manifest, run=run))
+    with pytest.raises(
+        CbTraceError, match="recorded on NVIDIA H200; this machine has no"
+    ) as caught:
+        replay_bundle(other, tmp_path, QUICK)
+    assert "of the kind cuda" in caught.value.hint
 
 
 def test_another_model_than_the_recorded_one_is_refused(recorded: Path, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cb_trace.store import named_queries
+from tests.bundles import module_record, write_net_bundle
 from tests.commands.running import Cli
 
 
@@ -52,6 +53,16 @@ def test_variables(cli: Cli, small: Path) -> None:
     assert document["rows"] == [{"word": "it's", "n": 5}]
 
 
+def test_a_module_may_be_called_by_a_number(cli: Cli, tmp_path: Path) -> None:
+    modules = [module_record("", "Sequential", None, 0), module_record("0", "Linear", "", 1)]
+    bundle = write_net_bundle(tmp_path / "net", modules=modules, replays=[])
+    assert cli("ingest", bundle, "-o", tmp_path / "p.duckdb").status == 0
+    outcome = cli(
+        "query", tmp_path / "p.duckdb", "kernels_of_module", "--set", "module=0", "--format", "csv"
+    )
+    assert (outcome.status, outcome.err) == (0, "")
+
+
 def test_every_kind_of_value_has_a_json_form(cli: Cli, small: Path) -> None:
     sql = (
         "SELECT 1.5::DECIMAL(9, 2) AS a, 7::DECIMAL(9, 2) AS b, 'nan'::DOUBLE AS c, "
@@ -77,6 +88,7 @@ def test_every_kind_of_value_has_a_json_form(cli: Cli, small: Path) -> None:
         (["top_module"], "no query named 'top_module'"),
         (["top_modules", "--set", "limit=3"], "top_modules has no variable 'limit'"),
         (["top_modules", "--set", "n"], "--set wants KEY=VALUE"),
+        (["kernels_of_module", "--set", "module=h.0.att"], "no module 'h.0.att'"),
         (["top_modules", "--set", "n); DROP=1"], "--set wants KEY=VALUE"),
     ],
 )
