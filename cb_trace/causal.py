@@ -1,14 +1,16 @@
-"""The conductor's part for the simulator: the frames of an attributed trace → marginal costs."""
+"""The conductor's part for causes: the sequence run, and marginal costs by the simulator."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import polars as pl
 
-from cb_trace import analysis
-from cb_trace.bundle import Deployment
-from cb_trace.ingest_run import Context, Ingest
+from cb_trace import analysis, attribution
+from cb_trace.bundle import Deployment, Note
+from cb_trace.bundle_frames import note_frame
+from cb_trace.ingest_run import Context, Ingest, attribute
 
 
 def append_marginal(
@@ -37,6 +39,33 @@ def append_marginal(
     )
     run.append("marginal", rows)
     return rows
+
+
+def append_sequence(run: Ingest, context: Context, traces: Sequence[int]) -> pl.DataFrame | None:
+    """Attribute the sequence run by the step it repeats; how long that step's kernels take in it.
+
+    ``kernel_id, run, ns``, or None without a sequence run.
+    """
+    times = []
+    in_turn = replace(context, events=attribution.serial(context.events))
+    for trace_id in traces:
+        found = attribute(
+            run, trace_id, context.run_id, context.module, root_glue=True, source=in_turn
+        )
+        reference = attribution.reference(in_turn.events, in_turn.found)
+        times.append(attribution.sequence_times(found.events, reference))
+        _note_overlap(run, found)
+    return pl.concat(times) if times else None
+
+
+def _note_overlap(run: Ingest, sequence: Context) -> None:
+    """Say where the sequence did not run one kernel at a time."""
+    inside = sequence.events.kernel.drop_nulls("step")
+    beside = analysis.beside_others(inside).height
+    if beside:
+        detail = "kernels ran beside others in it, so part of the contention is in S"
+        note = Note(reason="sequence not serial", detail=detail, count=beside)
+        run.append("note", note_frame(sequence.run_id, [note], {}))
 
 
 def deployed_programs(

@@ -29,7 +29,7 @@ from cb_trace.bundle import (
     stored_path,
 )
 from cb_trace.bundle_frames import BundleFrames, bundle_frames, note_frame, table_frame
-from cb_trace.causal import append_marginal
+from cb_trace.causal import append_marginal, append_sequence
 from cb_trace.conduct_work import append_work
 from cb_trace.errors import CbTraceError
 from cb_trace.foreign_runs import ingest_foreign
@@ -137,12 +137,16 @@ def _ingest_bundle(run: Ingest, bundle: Bundle) -> str:
     replay = _link_replays(run, frames, loaded.get("isolated", []), device_type)
     run.append("replay", replay)
     for context in contexts[:1]:  # the first rank's; ranks of one run are not averaged
+        sequence = append_sequence(run, context, loaded.get("sequence", [])[:1])
         partition = analyse(run, context, device_type, frames.bare)
         append_marginal(
             run=run, context=context, partition=partition, replay=replay, bare=frames.bare,
             device_type=device_type,
         )  # fmt: skip
-        _compare(run, context, partition, replay, device_type)
+        _compare(
+            run=run, context=context, partition=partition, replay=replay, sequence=sequence,
+            device_type=device_type,
+        )  # fmt: skip
     return manifest.run.run_id
 
 
@@ -161,8 +165,6 @@ def _attribute_members(
         attribute, run, run_id=manifest.run.run_id, module=module, root_glue=True,
         evidence=evidence,
     )  # fmt: skip
-    for trace_id in loaded.get("sequence", []):
-        attributed(trace_id)
     rank = {trace_id: record.rank for trace_id, record in enumerate(manifest.traces)}
     captured = {rank[trace_id]: attributed(trace_id) for trace_id in loaded.get("capture", [])}
     return [
@@ -213,11 +215,13 @@ def _link_replays(
 
 
 def _compare(
+    *,
     run: Ingest,
     context: Context,
     partition: pl.DataFrame,
     replay: pl.DataFrame,
     device_type: str,
+    sequence: pl.DataFrame | None = None,
 ) -> None:
     """The terms of each module's error, and the verdict on it."""
     isolated = run.connection.execute("SELECT trace_id FROM trace WHERE role = 'isolated'")
@@ -233,6 +237,7 @@ def _compare(
         replay_kernel=pl.DataFrame(run.connection.table("replay_kernel")),
         isolated_kernel=rows_of(run, "kernel", traces),
         isolated_op=rows_of(run, "op", traces),
+        sequence=sequence,
         run_id=context.run_id,
         device_type=device_type,
     )

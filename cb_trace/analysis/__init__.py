@@ -10,6 +10,7 @@ from cb_trace.analysis.partition import step_partition
 from cb_trace.analysis.parts import Parts, isolated_parts
 from cb_trace.analysis.program import Program, StepEvents, programs
 from cb_trace.analysis.replays import replay_figures
+from cb_trace.analysis.sequence import beside_others
 from cb_trace.analysis.stats import BareStep, Interval, interval_stats
 from cb_trace.analysis.verdicts import Figures, verdict, verdicts
 
@@ -20,6 +21,7 @@ __all__ = [
     "Parts",
     "Program",
     "StepEvents",
+    "beside_others",
     "interval_stats",
     "isolated_parts",
     "marginal_costs",

@@ -4,12 +4,16 @@ With A alone, E in the step, W wall and U union alone, K sums of durations, B an
 idle time owned in the partition, the terms add up to isolated − cost = W_A − (B + I) exactly:
 
     launch          W_A − U_A
-    cache           Σ A − E over matched kernels (without a sequence run; else Σ A − S)
+    cache           Σ A − S over matched kernels (Σ A − E without a sequence run)
     kernel_choice   Σ A − E over kernels of the same operator that differ
     fusion          Σ A of kernels only alone − Σ E of kernels only in the step
     overlap         (U_A − K_A) − (B − K_E)
     idle            −I
-    contention, residual    NULL: they need a sequence run
+    contention      Σ S − E over matched kernels beside which another stream ran
+    residual        Σ S − E over the other matched kernels
+
+S is a kernel in the sequence run (:mod:`cb_trace.analysis.sequence`). A matched kernel without an
+S puts A − E into cache; a module without any has NULL for contention and residual.
 """
 
 from __future__ import annotations
@@ -21,7 +25,9 @@ import polars as pl
 
 from cb_trace.analysis.containers import Placed, fill_containers
 from cb_trace.analysis.matching import CHOICE, MATCHED, ONLY, pair
+from cb_trace.analysis.sequence import APART, BESIDE, SequenceSums, with_sequence
 from cb_trace.analysis.sides import (
+    INSTANCE,
     Alone,
     InStep,
     alone_instances,
@@ -54,6 +60,7 @@ def terms(
     replay_kernel: pl.DataFrame,
     isolated_kernel: pl.DataFrame,
     isolated_op: pl.DataFrame,
+    sequence: pl.DataFrame | None = None,
     run_id: str,
     device_type: str | None,
 ) -> pl.DataFrame:
@@ -61,7 +68,8 @@ def terms(
 
     ``partition`` comes from :func:`step_partition`, ``replay`` from :func:`replay_figures`;
     ``kernel``, ``kernel_module``, ``op``, ``step`` are of the context trace, ``isolated_*`` of the
-    isolated traces together. Per module, phase and deployment the terms sum to
+    isolated traces together; ``sequence`` has ``kernel_id, run, ns``: how long kernels of one of
+    the steps take in each run of the sequence. Per module, phase and deployment the terms sum to
     Σ calls × median of the hot replays − Σ partition (children included), exactly. Where a replay
     was not profiled, only ``idle`` is known and the rest is NULL. A container that is never called
     takes its children's sums, where all of them have terms.
@@ -79,7 +87,11 @@ def terms(
         alone_instances(hot, replay_kernel, isolated_kernel, isolated_op),
     )
     sides = alone_sides(hot, alone, replay_kernel, isolated_kernel)
-    sums = context_sums(rows, context, step["step"].sort())
+    rows = rows.join(context.select(*INSTANCE, "match"), on=INSTANCE)
+    measured = SequenceSums({})
+    if sequence is not None and sequence.height:
+        rows, measured = with_sequence(rows, kernel, sequence, INSTANCE)
+    sums = context_sums(rows, step["step"].sort())
     fractions = _fractions(partition, step, cpu=device_type == "cpu")
     found: dict[Placed, Terms] = {}
     owned = {(r["module_id"], r["phase"], r["deployment"]): r for r in _rows(partition, module)}
@@ -87,7 +99,9 @@ def terms(
         key = (module_id, phase)
         if key in sides:
             idle = Interval(row["idle_ns"], row["idle_low_ns"], row["idle_high_ns"])
-            here = in_step(sums.get(key, {}), fractions[deployment], row["busy_ns"], idle)
+            fraction = fractions[deployment]
+            order = measured.of(key, fraction)
+            here = in_step(sums.get(key, {}), fraction, row["busy_ns"], idle, order)
             found[module_id, phase, deployment] = dict(error_terms(sides[key], here))
     fill_containers(found, owned, partition, module, _add)
     written = [
@@ -104,9 +118,19 @@ def _rows(partition: pl.DataFrame, module: pl.DataFrame) -> Iterator[dict[str, A
 
 def _add(one: Terms, other: Terms) -> Terms:
     """Term by term; what one lacks the sum lacks."""
+    if (one["residual"] is None) != (other["residual"] is None):
+        one, other = _merged(one), _merged(other)
     return {
         kind: term + more if term and (more := other[kind]) else None for kind, term in one.items()
     }
+
+
+def _merged(terms: Terms) -> Terms:
+    """Contention and residual put into cache, as without a sequence run."""
+    parts = [terms[kind] for kind in ("cache", "contention", "residual")]
+    known = [part for part in parts if part is not None]
+    cache = sum(known[1:], known[0]) if known else None
+    return terms | {"cache": cache, "contention": None, "residual": None}
 
 
 def error_terms(alone: Alone, here: InStep) -> Iterator[tuple[str, Interval | None]]:
@@ -119,13 +143,29 @@ def error_terms(alone: Alone, here: InStep) -> Iterator[tuple[str, Interval | No
         hidden_alone = alone.kernel.proportion(alone.kernel.median_ns - alone.busy_ns)
         hidden_here = here.kernel.proportion(here.kernel.median_ns - here.busy_ns)
         yield "launch", alone.wall - busy
-        yield "cache", alone.kernels[MATCHED] - here.kernels[MATCHED]
+        yield "cache", alone.kernels[MATCHED] - _context_cache(here)
         yield "kernel_choice", alone.kernels[CHOICE] - here.kernels[CHOICE]
         yield "fusion", alone.kernels[ONLY] - here.kernels[ONLY]
         yield "overlap", hidden_here - hidden_alone
-    yield "contention", None
+    yield "contention", _drift(alone, here, BESIDE)
     yield "idle", idle
-    yield "residual", None
+    yield "residual", _drift(alone, here, APART)
+
+
+def _drift(alone: Alone, here: InStep, part: str) -> Interval | None:
+    """Σ S − E of a part of the matched kernels."""
+    if alone.busy_ns is None or here.parts is None or here.sequence is None:
+        return None
+    return here.sequence[part] - here.parts[part]
+
+
+def _context_cache(here: InStep) -> Interval:
+    """What A of the matched kernels is held against: S where there is one, else E."""
+    if here.parts is None or here.sequence is None:
+        return here.kernels[MATCHED]
+    apart = here.parts[BESIDE] + here.parts[APART]
+    rest = here.kernels[MATCHED].median_ns - apart.median_ns
+    return here.kernels[MATCHED].proportion(rest) + here.sequence[BESIDE] + here.sequence[APART]
 
 
 def _fractions(

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from cb_trace.analysis.matching import CHOICE, GROUP, MATCHED, ONLY
+from cb_trace.analysis.sequence import APART, BESIDE, PARTS
 from cb_trace.analysis.shares import WHOLE, ancestors, inclusive, kernel_shares
 from cb_trace.analysis.stats import (
     NOTHING,
@@ -22,6 +23,7 @@ MATCHES = (MATCHED, CHOICE, ONLY)
 Key = tuple[int, str]  # module_id, phase
 
 _SAME = ["op", "name", "grid", "block"]
+INSTANCE = [*GROUP, *_SAME, "number"]  # what repeats from step to step
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,8 @@ class InStep(Side):
 
     busy_ns: int  # B
     idle: Interval  # I
+    parts: Mapping[str, Interval] | None = None  # of the matched: Σ E of those with an S
+    sequence: Mapping[str, Interval] | None = None  # Σ S of the same; None: no sequence run
 
 
 # --- the kernels of either side, as rows to be matched ------------------------------------------
@@ -75,7 +79,7 @@ def context_kernels(
 ) -> pl.DataFrame:
     """Kernels inside steps under each wanted module and phase, numbered among their like.
 
-    ``module_id, phase, step, op, name, grid, block, number, position, whole, ns``.
+    ``kernel_id, module_id, phase, step, op, name, grid, block, number, position, whole, ns``.
     """
     inside = kernel.drop_nulls("step")
     rows = inclusive(inside, kernel_shares(kernel_module), ancestors(module))
@@ -88,7 +92,7 @@ def context_kernels(
             position=pl.col("kernel_id").cum_count().over([*GROUP, "step"]),
             whole=pl.col("weight") >= WHOLE,
         )
-        .select(*GROUP, "step", *_SAME, "number", "position", "whole", "ns")
+        .select("kernel_id", *GROUP, "step", *_SAME, "number", "position", "whole", "ns")
     )
 
 
@@ -203,20 +207,13 @@ def _call_spread(replay_kernel: pl.DataFrame, kernel: pl.DataFrame) -> dict[int,
     return spread
 
 
-def context_sums(
-    rows: pl.DataFrame, matched: pl.DataFrame, steps: pl.Series
-) -> dict[Key, dict[str, Interval]]:
+def context_sums(rows: pl.DataFrame, steps: pl.Series) -> dict[Key, dict[str, Interval]]:
     """Σ E over the profiled steps by match, with the bounds of a resample of steps.
 
-    :param rows: :func:`context_kernels`; ``matched``: its instances with their match.
+    :param rows: :func:`context_kernels` with the ``match`` of their instances.
     :param steps: the numbers of the profiled steps.
     """
-    key = [*GROUP, *_SAME, "number"]
-    sums = (
-        rows.join(matched.select(*key, "match"), on=key)
-        .group_by(*GROUP, "match", "step")
-        .agg(pl.col("ns").sum())
-    )
+    sums = rows.group_by(*GROUP, "match", "step").agg(pl.col("ns").sum())
     keys = sums.select(*GROUP, "match").unique().with_row_index("row")
     columns = steps.to_frame("step").with_row_index("column")
     placed = sums.join(keys, on=[*GROUP, "match"]).join(columns, on="step")
@@ -234,19 +231,27 @@ def context_sums(
 
 
 def in_step(
-    sums: Mapping[str, Interval], fraction: tuple[int, int], busy_ns: int, idle: Interval
+    sums: Mapping[str, Interval],
+    fraction: tuple[int, int],
+    busy_ns: int,
+    idle: Interval,
+    sequence: Mapping[str, Interval] | None = None,
 ) -> InStep:
     """One module of one deployment.
 
     :param sums: Σ E over the profiled steps by match.
     :param fraction: what such a sum is multiplied by to be one of a bare step.
+    :param sequence: Σ S of one bare step by part.
     """
-    raw = [sums.get(match, NOTHING) for match in MATCHES]
+    order = (MATCHED, *PARTS, CHOICE, ONLY)
+    raw = [sums.get(match, NOTHING) for match in order]
     scaled = round_running([side.median_ns for side in raw], *fraction)
     kernels = {
-        match: vary.proportion(ns) for match, vary, ns in zip(MATCHES, raw, scaled, strict=True)
+        match: vary.proportion(ns) for match, vary, ns in zip(order, raw, scaled, strict=True)
     }
-    return InStep(kernels=kernels, busy_ns=busy_ns, idle=idle)
+    parts = {part: kernels.pop(part) for part in PARTS}
+    kernels[MATCHED] = kernels[MATCHED] + parts[BESIDE] + parts[APART]
+    return InStep(kernels, busy_ns, idle, parts, sequence)
 
 
 def owned_parts(partition: pl.DataFrame, module: pl.DataFrame) -> pl.DataFrame:

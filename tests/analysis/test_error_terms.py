@@ -50,6 +50,7 @@ def run(
     replays: Replays,
     bare: dict[Deployment, BareStep] | None = None,
     device_type: str = "cuda",
+    sequence: dict[int, list[int]] | None = None,
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The terms, and the partition they were held against."""
     frames = timeline.frames()
@@ -68,11 +69,19 @@ def run(
         replay_kernel=frame("replay_kernel", *replays.links),
         isolated_kernel=frame("kernel", *replays.kernels),
         isolated_op=op,
+        sequence=sequence_frame(sequence or {}),
         run_id="r",
         device_type=device_type,
         **{name: frames[name] for name in ("kernel", "kernel_module", "step", "module")},
     )
     return found, partition
+
+
+def sequence_frame(times: dict[int, list[int]]) -> pl.DataFrame:
+    """How long kernels (by place in the timeline) take in each run of the sequence."""
+    rows = [(kernel, run, ns) for kernel, runs in times.items() for run, ns in enumerate(runs)]
+    schema = {"kernel_id": pl.Int64, "run": pl.Int32, "ns": pl.Int64}
+    return pl.DataFrame(rows, schema=schema, orient="row")
 
 
 def by_module(found: pl.DataFrame) -> Found:
@@ -116,6 +125,44 @@ def test_every_term_of_one_module() -> None:
     cost = partition.filter(module_id=A)["ns"].sum()
     assert cost == 105
     assert found["ns"].sum() == 300 - cost
+
+
+def test_a_sequence_run_tells_cache_contention_and_residual_apart() -> None:
+    timeline = Timeline().step(0, 150)
+    timeline.kernel(A, 0, 50, op_id=OPS["mm"], name="gemm128")  # alone on the device
+    timeline.kernel(A, 50, 40, op_id=OPS["mm"], name="gemm128")  # beside the copy
+    timeline.kernel(B, 60, 10, stream=8, name="copy")
+    timeline.kernel(A, 100, 30, op_id=OPS["gelu"], name="gelu")  # not in the sequence
+    timeline.kernel(A, 130, 20, op_id=OPS["add"], name="add")  # in one of two runs only
+    alone = [("mm", "gemm128", 41), ("mm", "gemm128", 33), ("gelu", "gelu", 25), ("add", "add", 9)]
+    found, partition = run(
+        timeline, Replays().add(A, 300, alone),
+        sequence={0: [47, 49], 1: [35, 35], 4: [19]},
+    )  # fmt: skip
+    row = by_module(found)[A, "eager"]
+    assert row["contention"] == 35 - 40
+    assert row["residual"] == 48 - 50
+    assert row["cache"] == (41 - 48) + (33 - 35) + (25 - 30) + (9 - 20)
+    assert sum(ns or 0 for ns in row.values()) == 300 - partition.filter(module_id=A)["ns"].sum()
+    residual = found.filter(kind="residual").row(0, named=True)
+    assert (residual["low_ns"], residual["high_ns"]) == (47 - 50, 49 - 50)
+
+
+def test_a_kernel_beside_others_in_one_of_two_steps() -> None:
+    timeline = Timeline().step(0, 100).step(100, 100)
+    timeline.kernel(A, 0, 50, op_id=OPS["mm"], name="g", step=0)
+    timeline.kernel(A, 100, 60, op_id=OPS["mm"], name="g", step=1)
+    timeline.kernel(B, 110, 10, stream=8, name="copy", step=1)
+    replays = Replays().add(A, 300, [("mm", "g", 40)])
+    found, _ = run(timeline, replays, sequence={1: [44]})
+    row = by_module(found)[A, "eager"]
+    assert (row["contention"], row["residual"], row["cache"]) == ((44 - 60) / 2, (44 - 50) / 2, -4)
+
+
+def test_a_module_the_sequence_knows_nothing_of_has_no_residual() -> None:
+    found, _ = run(context(), Replays().add(A, 300, ALONE), sequence={1: [9]})
+    row = by_module(found)[A, "eager"]
+    assert (row["cache"], row["contention"], row["residual"]) == (40 - 50, None, None)
 
 
 def test_a_kernel_of_the_step_without_an_operator_is_matched_by_itself() -> None:
@@ -287,10 +334,18 @@ owner = st.sampled_from([None, ROOT, A, B, C, D, {A: 0.5, None: 0.5}, {B: 0.3, C
     steps=st.integers(1, 3),
     bare_ns=st.integers(1, 200),
     device_type=st.sampled_from(["cuda", "cpu"]),
+    sequence=st.dictionaries(
+        st.integers(0, 11), st.lists(st.integers(0, 50), min_size=2, max_size=2), max_size=8
+    ),
 )
 @settings(max_examples=60, deadline=None)
-def test_the_terms_close_to_the_nanosecond(
-    events: list[Any], records: list[Any], steps: int, bare_ns: int, device_type: str
+def test_the_terms_close_to_the_nanosecond(  # noqa: PLR0917 - as hypothesis calls it
+    events: list[Any],
+    records: list[Any],
+    steps: int,
+    bare_ns: int,
+    device_type: str,
+    sequence: dict[int, list[int]],
 ) -> None:
     timeline = Timeline()
     for number in range(steps):
@@ -310,7 +365,7 @@ def test_the_terms_close_to_the_nanosecond(
         "eager": BareStep(bare_ns, bare_ns, bare_ns, 9),
         "graph": BareStep(20, 19, 22, 9),
     }
-    found, partition = run(timeline, replays, bare, device_type)
+    found, partition = run(timeline, replays, bare, device_type, sequence)
     below = {ROOT: [*range(6)], A: [A, C], B: [B], C: [C], LIST: [LIST, D], D: [D]}
     rows = by_module(found)
     for (module, deployment), row in rows.items():
