@@ -37,7 +37,7 @@ def seeded() -> nn.Module:
 def test_a_training_loop_is_recorded_and_ends_as_it_would_have(tmp_path: Path) -> None:
     model = seeded()
     with record(model, "run", tmp_path / "run", options=QUICK, bare_steps=3) as session:
-        assert session.steps_needed == 1 + 3 + 2 + 2
+        assert session.steps_needed == 1 + 3 + 3 + 2
         loop(session, model, 12)
     assert hook_count(model) == 0
     ended = state(model) | {"rng": generators()}
@@ -53,6 +53,9 @@ def test_a_training_loop_is_recorded_and_ends_as_it_would_have(tmp_path: Path) -
     assert {s.kind: len(s.ns) for s in manifest.step_samples} == {"bare": 3, "profiled": 2}
     assert {r.path for r in manifest.replays} >= {"", "norm", "twice", "branches.1.act"}
     assert any(r.samples_ns for r in manifest.replays)
+    assert {c.phase for c in manifest.costs} == {"forward", "backward", "optimizer"}
+    assert all(m.saved_for_backward_bytes for m in manifest.memories
+               if (m.path, m.phase, m.scope) == ("", "forward", "context"))  # fmt: skip
     names = [s["name"] for s in slices(tmp_path / "run" / "context.json.gz")]
     assert [n for n in names if n.startswith("ProfilerStep")] == [
         "ProfilerStep#0",
@@ -84,13 +87,13 @@ def recorded(model: nn.Module, path: Path, steps: int, ending: type[BaseExceptio
 def test_a_short_loop_is_an_error_and_writes_nothing(tmp_path: Path) -> None:
     model = Everything()
     session = record(model, "run", tmp_path / "run.zip", options=QUICK, bare_steps=3)
-    with pytest.raises(CbTraceError, match="ended after 7 steps; recording needs 8"), session:
-        loop(session, model, 7)
+    with pytest.raises(CbTraceError, match="ended after 8 steps; recording needs 9"), session:
+        loop(session, model, 8)
     assert list(tmp_path.iterdir()) == []
     assert hook_count(model) == 0
 
 
-@pytest.mark.parametrize("steps", [0, 2, 5, 6, 7])
+@pytest.mark.parametrize("steps", [0, 2, 5, 6, 7, 8])
 def test_an_error_in_the_loop_comes_through(tmp_path: Path, steps: int) -> None:
     model = Everything()
     with pytest.raises(ZeroDivisionError):
