@@ -22,6 +22,7 @@ COMMANDS = {
     "ingest": "Make a profile from a bundle or from Kineto traces.",
     "compare": "Show per module: cost in the step, cost alone, and the error.",
     "query": "Run a named query or SQL on a profile.",
+    "whatif": "Predict the step under changes: a module faster, gone, fused or overlapped.",
     "hta": "Ask HolisticTraceAnalysis for a second opinion on a profile.",
     "report": "Write the profile as one HTML page that needs no network.",
     "serve": "Serve that page here, with SQL over the profile and the trace for Perfetto.",

@@ -116,7 +116,12 @@ def _solve(
     """The largest factor at which a length that rises with it is at most the target."""
     for _ in range(_ROUNDS):
         tried = np.linspace(low, high, _POINTS)
-        fits = np.flatnonzero(length(tried) <= target)
+        lengths = length(tried)
+        fits = np.flatnonzero(lengths <= target)
         at = int(fits[-1]) if fits.size else 0
-        low, high = float(tried[at]), float(tried[min(at + 1, _POINTS - 1)])
-    return low
+        above = min(at + 1, _POINTS - 1)
+        low, high = float(tried[at]), float(tried[above])
+    under, over = float(lengths[at]), float(lengths[above])
+    if over <= under or target < under:
+        return low
+    return low + (high - low) * min(1.0, (target - under) / (over - under))  # straight in between

@@ -1,0 +1,175 @@
+"""What a change of the model would make of the step, by the same simulator.
+
+Four changes, each of one module with all that it holds:
+
+- ``set`` multiplies its host work and kernels by a factor; ``remove`` takes both out;
+- ``fuse`` makes one kernel of each unbroken run of its kernels on a stream. Launches and gaps
+  between them go; the time in the kernels stays at most what it was and is at least that of the
+  longest, so the answer is an interval between the two;
+- ``overlap`` puts its kernels on a stream of their own, beside the module that runs just before it
+  under the same parent (beside the one just after it, where it is the first). What two kernels
+  take from one another is not known beforehand, so the answer lies between that and no gain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import polars as pl
+
+from cb_trace.analysis.calibrate import Scale
+from cb_trace.analysis.marginal import STEP, Scaled, removed
+from cb_trace.analysis.program import Program
+from cb_trace.analysis.simulate import simulate
+from cb_trace.analysis.stats import IntArray
+
+Kind = Literal["set", "remove", "fuse", "overlap"]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change of one module; ``factor`` is what ``set`` multiplies by."""
+
+    kind: Kind
+    module_id: int
+    factor: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The step as it is and as it would be, ns."""
+
+    now_ns: int
+    then_ns: int
+    low_ns: int
+    high_ns: int
+
+
+def changed_step(scaled: Scaled, changes: Sequence[Change], module: pl.DataFrame) -> Answer:
+    """The step under all changes together.
+
+    The figure is the median over profiled steps at the bare step; the bounds are the least and the
+    most over the steps, the bounds of the bare step, and what the changes leave open.
+    """
+    tree = _Tree(module)
+    now = [scale.step_ns() for scale in scaled.middle]
+    then = [_length(scale, changes, tree, best=False) for scale in scaled.middle]
+    every = [*then]
+    for scale in (*scaled.middle, *scaled.bounds):
+        every += [_length(scale, changes, tree, best=best) for best in (True, False)]
+        if any(change.kind == "overlap" for change in changes):
+            rest = [change for change in changes if change.kind != "overlap"]
+            every.append(_length(scale, rest, tree, best=False))
+    figures = (np.median(now), np.median(then), min(every), max(every))
+    return Answer(*(round(float(ns)) for ns in figures))
+
+
+class _Tree:
+    """Who is below whom."""
+
+    def __init__(self, module: pl.DataFrame) -> None:
+        self.module = module
+        self.up: dict[int, int | None] = dict(module.select("module_id", "parent_id").iter_rows())
+
+    def path(self, module_id: int | None) -> list[int]:
+        """A module and all above it, itself first."""
+        found: list[int] = []
+        while module_id is not None and module_id not in found:
+            found.append(module_id)
+            module_id = self.up.get(module_id)
+        return found
+
+
+def _length(scale: Scale, changes: Sequence[Change], tree: _Tree, *, best: bool) -> float:
+    program = scale.program
+    for change in changes:
+        if change.kind == "fuse":
+            program = _fused(program, change.module_id, tree, best=best)
+        elif change.kind == "overlap":
+            program = _overlapped(program, change.module_id, tree)
+    factor = np.ones((len(program.owners), 1))
+    for change in changes:
+        if change.kind in ("set", "remove"):
+            stays = removed(program.owners, tree.module, [(change.module_id, STEP)])
+            with_factor = change.factor if change.kind == "set" else 0.0
+            factor *= np.where(stays == 0, with_factor, 1.0)
+    moved = replace(scale, program=program)
+    return float(simulate(program, moved.variants(factor, factor))[0])
+
+
+def _children(program: Program, tree: _Tree, parent: int | None) -> IntArray:
+    """Under which child of ``parent`` each kernel is; -1 where under none."""
+    child = np.full(len(program.owners), -1, np.int64)
+    for row, (module_id, _) in enumerate(program.owners):
+        path = tree.path(module_id)
+        if parent is None or parent in path:
+            at = path.index(parent) if parent is not None else len(path)
+            child[row] = path[at - 1] if at else -1
+    found = np.full(program.kernel_ns.size, -1, np.int64)
+    found[program.share_kernel] = child[program.share_owner]
+    return found
+
+
+def _runs(of: IntArray, wanted: int, stream: IntArray) -> Iterator[tuple[int, int]]:
+    """Unbroken runs of kernels of one child on one stream: first, and one past the last."""
+    mine = of == wanted
+    edge = np.flatnonzero(np.diff(np.where(mine, stream, -1), prepend=-1, append=-1))
+    for first, after in zip(edge[:-1].tolist(), edge[1:].tolist(), strict=True):
+        if mine[first]:
+            yield first, after
+
+
+def _fused(program: Program, module_id: int, tree: _Tree, *, best: bool) -> Program:
+    runs = list(_runs(_children(program, tree, tree.up[module_id]), module_id, program.stream))
+    length, gone = program.kernel_ns.copy(), np.zeros(program.kernel_ns.size, np.bool_)
+    for first, after in runs:
+        whole = length[first:after]
+        length[first] = whole.max() if best else whole.sum()
+        gone[first + 1 : after] = True
+    kept = ~gone[program.share_kernel]
+    kernels = sum(after - first for first, after in runs)
+    stays = removed(program.owners, tree.module, [(module_id, STEP)])[:, 0]
+    fewer = np.where(stays[program.work_owner] == 0, len(runs) / max(1, kernels), 1.0)
+    return replace(
+        program,
+        kernel_ns=length,
+        work_ns=np.round(program.work_ns * fewer).astype(np.int64),
+        share_kernel=program.share_kernel[kept],
+        share_owner=program.share_owner[kept],
+        share=program.share[kept],
+    )
+
+
+def _overlapped(program: Program, module_id: int, tree: _Tree) -> Program:
+    of = _children(program, tree, tree.up[module_id])
+    stream, needs = program.stream.copy(), dict(program.needs)
+    for first, after in _runs(of, module_id, program.stream):
+        begin, end = _beside(of, first, after)
+        if begin == first and end == after:
+            continue
+        stream[first:after] = program.streams
+        _add(needs, first, begin - 1)
+        if end < stream.size:
+            _add(needs, end, after - 1)
+    return replace(program, stream=stream, needs=needs)
+
+
+def _beside(of: IntArray, first: int, after: int) -> tuple[int, int]:
+    """Where the neighbour's kernels begin, or end: the one before, else the one after."""
+    begin, end = first, after
+    if first and of[first - 1] >= 0:
+        while begin and of[begin - 1] == of[first - 1]:
+            begin -= 1
+        return begin, end
+    if after < of.size and of[after] >= 0:
+        while end < of.size and of[end] == of[after]:
+            end += 1
+    return begin, end
+
+
+def _add(needs: dict[int, tuple[int, ...]], kernel: int, needed: int) -> None:
+    if needed >= 0:
+        needs[kernel] = (*needs.get(kernel, ()), needed)

@@ -1,0 +1,72 @@
+"""``cb-trace whatif``: what a change of a module would make of the step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from cb_trace.commands.options import FilePath, format_option
+
+
+@click.command(
+    name="whatif",
+    epilog="Example: cb-trace whatif nanogpt.duckdb --set h.0.mlp=0.5x --remove h.0.attn",
+)
+@click.argument("profile", type=FilePath)
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="PATH=FACTOR",
+    help="Multiply the module's time, on host and device: 0.5x, or 50%.",
+)
+@click.option("--remove", multiple=True, metavar="PATH", help="Take the module out.")
+@click.option(
+    "--fuse",
+    multiple=True,
+    metavar="PATH",
+    help="Make one kernel of the module's kernels, call by call.",
+)
+@click.option(
+    "--overlap",
+    multiple=True,
+    metavar="PATH",
+    help="Run the module on a stream of its own, beside the one before it.",
+)
+@format_option
+def command(
+    *,
+    profile: Path,
+    settings: tuple[str, ...],
+    remove: tuple[str, ...],
+    fuse: tuple[str, ...],
+    overlap: tuple[str, ...],
+    output_format: str,
+) -> None:
+    """Predict the step under changes of modules, each alone and all together.
+
+    The recorded step is simulated, scaled to the bare one, for every way of running that was timed.
+    Bounds come from the recorded steps, the bare step, and what a change leaves open: how far the
+    kernels of a fused module shrink, how much two that overlap take from one another.
+    """
+    from cb_trace.commands.query import render
+    from cb_trace.reporters.rows import Result
+    from cb_trace.whatif import Wish, parse_setting, what_if
+
+    wishes = [parse_setting(text) for text in settings]
+    wishes += [Wish("remove", path) for path in remove]
+    wishes += [Wish("fuse", path) for path in fuse]
+    wishes += [Wish("overlap", path) for path in overlap]
+    rows: list[Sequence[object]] = [
+        (
+            found.change,
+            found.deployment,
+            *(ns / 1e3 for ns in (found.now_ns, found.then_ns, found.low_ns, found.high_ns)),
+            found.saved_ns / 1e3,
+        )
+        for found in what_if(profile, wishes)
+    ]
+    columns = ["change", "deployment", "step_us", "then_us", "low_us", "high_us", "saved_us"]
+    render(Result(columns, rows), "whatif", output_format)

@@ -1,0 +1,175 @@
+"""What a change would gain, from a profile's events: the conductor of ``cb-trace whatif``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from cb_trace import analysis
+from cb_trace.analysis.changes import Change, Kind, changed_step
+from cb_trace.analysis.marginal import Scaled, scaled_steps
+from cb_trace.bundle import Deployment
+from cb_trace.errors import CbTraceError
+from cb_trace.reporters.modules import find_module
+from cb_trace.store import open_profile
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+_FACTOR = re.compile(r"([0-9]*\.?[0-9]+)(x|%)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A change as a person asks for it."""
+
+    kind: Kind
+    path: str
+    factor: float = 1.0
+
+    @property
+    def text(self) -> str:
+        """As it is shown."""
+        name = self.path or "the root"
+        return f"{name} × {self.factor:g}" if self.kind == "set" else f"{self.kind} {name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One change, or all of them together, in one deployment."""
+
+    change: str
+    deployment: Deployment
+    now_ns: int
+    then_ns: int
+    low_ns: int
+    high_ns: int
+
+    @property
+    def saved_ns(self) -> int:
+        """What the step would lose."""
+        return self.now_ns - self.then_ns
+
+
+def parse_setting(text: str) -> Wish:
+    """``PATH=0.5x`` (or ``50%``): the module's time times this.
+
+    :raises CbTraceError: it has another form.
+    """
+    path, equals, value = text.rpartition("=")
+    found = _FACTOR.fullmatch(value.strip())
+    if not equals or not found:
+        raise CbTraceError(
+            f"--set wants PATH=FACTOR, not {text!r}", hint="as in --set h.0.mlp=0.5x"
+        )
+    factor = float(found[1]) / (100 if found[2] == "%" else 1)
+    return Wish("set", path, factor)
+
+
+def what_if(profile: Path, wishes: Sequence[Wish]) -> list[Outcome]:
+    """The step under each change alone, and under all of them where there are several.
+
+    :raises CbTraceError: no profile, no such module, or a profile without a bare step to hold to.
+    """
+    if not wishes:
+        raise CbTraceError("nothing to change", hint="as in --remove h.0.attn")
+    with open_profile(profile) as connection:
+        run_id, device_type = _run(connection)
+        module = _rows(connection, "module", "run_id = ?", run_id)
+        ids = dict(module.select("path", "module_id").iter_rows())
+        named = [Wish(w.kind, find_module(w.path, ids), w.factor) for w in wishes]
+        steps = _scaled(connection, run_id, module)
+    if device_type == "cpu" and any(wish.kind in ("fuse", "overlap") for wish in named):
+        raise CbTraceError("--fuse and --overlap need kernels on a device, and this ran on a CPU")
+    sets = [[wish] for wish in named] + ([named] if len(named) > 1 else [])
+    return [
+        _outcome(scaled, deployment, together, ids, module)
+        for together in sets
+        for deployment, scaled in steps.items()
+    ]
+
+
+def _outcome(
+    scaled: Scaled,
+    deployment: Deployment,
+    wishes: Sequence[Wish],
+    ids: dict[str, int],
+    module: pl.DataFrame,
+) -> Outcome:
+    changes = [Change(wish.kind, ids[wish.path], wish.factor) for wish in wishes]
+    found = changed_step(scaled, changes, module)
+    text = wishes[0].text if len(wishes) == 1 else "all of these"
+    return Outcome(text, deployment, found.now_ns, found.then_ns, found.low_ns, found.high_ns)
+
+
+def _run(connection: DuckDBPyConnection) -> tuple[str, str | None]:
+    found = connection.execute(
+        "SELECT run.run_id, run.device_type FROM run JOIN trace USING (run_id) "
+        "WHERE trace.role = 'context' ORDER BY trace.rank, trace.trace_id LIMIT 1"
+    ).fetchall()
+    if not found:
+        raise CbTraceError(
+            "this profile holds no recording of ours to simulate",
+            hint="record one with 'cb-trace profile'",
+        )
+    return found[0]
+
+
+def _rows(
+    connection: DuckDBPyConnection, table: str, condition: str, value: object
+) -> pl.DataFrame:
+    query = f'SELECT * FROM "{table}" WHERE {condition}'  # noqa: S608  (both are ours)
+    return pl.DataFrame(connection.sql(query, params=[value]))
+
+
+def _scaled(
+    connection: DuckDBPyConnection, run_id: str, module: pl.DataFrame
+) -> dict[Deployment, Scaled]:
+    """The programs of each deployment that was timed bare, scaled to it."""
+    samples = _rows(connection, "step_sample", "kind = 'bare' AND run_id = ?", run_id)
+    bare = {
+        deployment: analysis.interval_stats(rows["ns"].to_numpy())
+        for (deployment,), rows in samples.sort("deployment").group_by(
+            "deployment", maintain_order=True
+        )
+    }
+    if not bare:
+        raise CbTraceError("this profile has no bare step to hold to", hint="record it again")
+    recorded = _trace(connection, run_id, "context")
+    assert recorded is not None
+    captured = _trace(connection, run_id, "capture")
+    events = _events(connection, recorded, module)
+    eager = events if captured is None else _events(connection, captured, module)
+    parts = analysis.isolated_parts(
+        _rows(connection, "replay", "run_id = ?", run_id),
+        _rows(connection, "replay_kernel", "replay_id >= ?", 0),
+        eager.module_call,
+        module,
+    )
+    return {
+        name: scaled_steps(
+            analysis.programs(eager if name == "eager" else events), name, target, parts
+        )
+        for name, target in bare.items()
+    }
+
+
+def _trace(connection: DuckDBPyConnection, run_id: str, role: str) -> int | None:
+    query = "SELECT min_by(trace_id, (rank, trace_id)) FROM trace WHERE run_id = ? AND role = ?"
+    found: int | None = connection.execute(query, [run_id, role]).fetchall()[0][0]
+    return found
+
+
+def _events(
+    connection: DuckDBPyConnection, trace_id: int, module: pl.DataFrame
+) -> analysis.StepEvents:
+    names = ("kernel", "module_call", "launch", "op", "step")
+    tables = {name: _rows(connection, name, "trace_id = ?", trace_id) for name in names}
+    inside = "kernel_id IN (SELECT kernel_id FROM kernel WHERE trace_id = ?)"
+    owned = _rows(connection, "kernel_module", inside, trace_id)
+    return analysis.StepEvents(module=module, kernel_module=owned, **tables)

@@ -1,0 +1,53 @@
+"""``cb-trace whatif`` from a bundle's files to its answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cb_trace.bundle import StepSamples
+from cb_trace.conduct import ingest
+from cb_trace.errors import CbTraceError
+from cb_trace.whatif import Wish, parse_setting, what_if
+from tests.bundles import write_net_bundle
+
+
+@pytest.fixture(scope="module")
+def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("whatif")
+    samples = [
+        StepSamples(kind="bare", deployment="eager", ns=[80_000] * 3),
+        StepSamples(kind="bare", deployment="graph", ns=[52_000] * 3),
+    ]
+    write_net_bundle(folder / "net", step_samples=samples)
+    return ingest(folder / "net", folder / "net.duckdb").profile
+
+
+def test_each_change_alone_and_all_together(profile: Path) -> None:
+    found = what_if(profile, [Wish("set", "fc", 0.5), Wish("remove", "fc")])
+    assert [(o.change, o.deployment, o.now_ns, o.then_ns) for o in found] == [
+        ("fc × 0.5", "eager", 80_000, 74_000),  # its 15 µs of 100 in the host, at 0.8
+        ("fc × 0.5", "graph", 52_000, 37_000),
+        ("remove fc", "eager", 80_000, 68_000),
+        ("remove fc", "graph", 52_000, 20_000),  # its 30 µs and a gap of 2
+        ("all of these", "eager", 80_000, 68_000),
+        ("all of these", "graph", 52_000, 20_000),
+    ]
+    assert [o.saved_ns for o in found[:2]] == [6_000, 15_000]
+
+
+def test_mistakes(profile: Path) -> None:
+    with pytest.raises(CbTraceError, match="no module 'cf'"):
+        what_if(profile, [Wish("remove", "cf")])
+    with pytest.raises(CbTraceError, match="nothing to change"):
+        what_if(profile, [])
+    for text in ("fc", "fc=", "fc=fast", "fc=-1x"):
+        with pytest.raises(CbTraceError, match="wants PATH=FACTOR"):
+            parse_setting(text)
+
+
+def test_settings() -> None:
+    assert parse_setting("h.0.mlp=0.5x") == Wish("set", "h.0.mlp", 0.5)
+    assert parse_setting("a=50%") == Wish("set", "a", 0.5)
+    assert parse_setting("=2") == Wish("set", "", 2.0)
