@@ -45,7 +45,9 @@ WITH RECURSIVE own AS (
 SELECT
     ancestor_id AS module_id,
     phase,
-    sum(calls)::BIGINT AS calls,
+    coalesce(
+        sum(calls) FILTER (WHERE phase <> 'step' OR counted_phase = 'forward'), 0
+    )::BIGINT AS calls,
     coalesce(
         sum(flops) FILTER (WHERE phase <> 'step' OR counted_phase <> 'recompute'), 0
     )::DOUBLE AS flops,
@@ -62,7 +64,7 @@ GROUP BY ALL;
 COMMENT ON VIEW _work IS 'Step: counted work of every module, its own or that of those below it';
 COMMENT ON COLUMN _work.module_id IS 'Module';
 COMMENT ON COLUMN _work.phase IS 'Phase; step holds them all';
-COMMENT ON COLUMN _work.calls IS 'Calls a step';
+COMMENT ON COLUMN _work.calls IS 'Calls a step; of phase step, forward calls';
 COMMENT ON COLUMN _work.flops IS 'FLOPs that torch''s counter knows, a step';
 COMMENT ON COLUMN _work.flops_extended IS 'FLOPs with our formulas, a step';
 COMMENT ON COLUMN _work.bytes_compulsory IS 'Compulsory bytes a step';
@@ -282,7 +284,7 @@ COMMENT ON COLUMN roofline.deployment IS 'Way of running the row is about: eager
 COMMENT ON COLUMN roofline.path IS 'Module path; empty for the root';
 COMMENT ON COLUMN roofline.class IS 'Class name';
 COMMENT ON COLUMN roofline.phase IS 'Phase; step holds them all, recomputed FLOPs left out';
-COMMENT ON COLUMN roofline.calls IS 'Counted calls a step';
+COMMENT ON COLUMN roofline.calls IS 'Counted calls a step; of phase step, forward calls';
 COMMENT ON COLUMN roofline.flops IS
     'FLOPs a step that torch''s counter knows: 2mnk, causal attention in full';
 COMMENT ON COLUMN roofline.flops_extended IS

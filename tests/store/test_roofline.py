@@ -208,10 +208,10 @@ def test_the_step_leaves_recomputed_flops_out_of_mfu(tmp_path: Path) -> None:
     tables = rows | {"ceiling": ceilings()}
     with opened(tmp_path / "p.duckdb", tables) as profile:
         found = profile.execute(
-            "SELECT phase, flops, bytes_compulsory FROM roofline WHERE path = 'head'"
+            "SELECT phase, flops, bytes_compulsory, calls FROM roofline WHERE path = 'head'"
         ).fetchall()
     assert {phase: figures for phase, *figures in found} == {
-        "forward": [100.0, 100.0], "step": [300.0, 400.0],
+        "forward": [100.0, 100.0, 1], "step": [300.0, 400.0, 1],
     }  # fmt: skip
 
 
