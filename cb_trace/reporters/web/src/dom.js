@@ -33,7 +33,7 @@ export function table(caption, columns, rows, attributes = {}) {
   const body = rows.map((row) =>
     h("tr", {}, columns.map(([, cell, kind], place) =>
       h(place === 0 ? "th" : "td", { scope: place === 0 ? "row" : null, class: kind }, cell(row)))));
-  return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption },
+  return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": `${caption}, table` },
     h("table", { class: "plain", ...attributes },
       h("caption", { class: "hidden" }, caption),
       h("thead", {}, h("tr", {}, head)), h("tbody", {}, body)));

@@ -37,7 +37,7 @@ export const percentSigned = (value) =>
   known(value) ? (value > 0 ? "+" : "") + percent(value) : NONE;
 
 export const count = (value) =>
-  known(value) ? (Number.isInteger(value) ? grouped(value) : oneDigit(value)) : NONE;
+  known(value) ? (Number.isInteger(value) ? grouped(value) : plainUs(value)) : NONE;
 
 export const times = (value) => (known(value) ? twoDigits(value) + "×" : NONE);
 

@@ -62,7 +62,7 @@ class Page {
     });
     replace(document.getElementById("page"),
       h("header", {}, head(this.report), this.figures),
-      h("div", { class: "bar-top" }, this.controls, h("div", { class: "search" }, this.found, this.input, h("button", { type: "button", class: "act", "aria-label": "Keys", onclick: () => this.help.showModal() }, "?"))),
+      h("div", { class: "bar-top", role: "region", "aria-label": "Controls" }, this.controls, h("div", { class: "search" }, this.found, this.input, h("button", { type: "button", class: "act", "aria-label": "Keys", onclick: () => this.help.showModal() }, "?"))),
       h("main", {}, this.sections.map((one) => one.element)), this.foot(), this.help);
   }
 

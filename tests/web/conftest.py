@@ -1,0 +1,52 @@
+"""The browser, and reports to open in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cb_trace.reporters.html import render_report
+from cb_trace.reporters.html_data import read_report
+from cb_trace.store import open_profile
+from tests.web.browser import Browser, Page, find_browser
+from tests.web.profiles import full_profile
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    program = find_browser()
+    if program is None:
+        pytest.skip("no Chromium on this machine (apt-get install chromium)")
+    opened = Browser(program, tmp_path_factory.mktemp("browser"))
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="session")
+def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A hand-written profile that fills every section."""
+    return full_profile(tmp_path_factory.mktemp("web") / "full.duckdb")
+
+
+@pytest.fixture(scope="session")
+def report(profile: Path) -> str:
+    """The address of its report."""
+    return write_report(profile)
+
+
+@pytest.fixture
+def page(browser: Browser, report: str) -> Iterator[Page]:
+    """The report, open; at the end nothing may have been written to the console."""
+    opened = browser.open(report)
+    yield opened
+    assert opened.complaints() == []
+    opened.close()
+
+
+def write_report(profile: Path) -> str:
+    target = profile.with_suffix(".html")
+    with open_profile(profile) as connection:
+        target.write_text(render_report(read_report(connection, profile)), encoding="utf-8")
+    return target.as_uri()
