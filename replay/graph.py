@@ -49,7 +49,13 @@ def capture_graph(
 
 
 def one_line(error: BaseException) -> str:
-    """An exception as ``Type: first line``, without addresses of this machine's files."""
+    """The first cause of an exception as ``Type: first line``.
+
+    A capture that breaks raises once where it broke and again where it is closed; only the first
+    says what the step did.
+    """
+    while error.__context__ is not None and not error.__suppress_context__:
+        error = error.__context__
     text = str(error).strip().splitlines()
     return f"{type(error).__name__}: {text[0].strip()}"[:200] if text else type(error).__name__
 
@@ -75,8 +81,16 @@ def _capture(
 
 
 def _recover(device: torch.device) -> None:
-    """Clear the error a broken capture leaves behind, so that the next measurement can run."""
+    """Clear what a broken capture leaves behind, so that the next measurement can run.
+
+    The error is one thing, the random generator another: it was told that a capture begins and
+    never that it ended, and refuses every draw from then on ("Offset increment outside graph
+    capture"; seen with torch 2.11). A copy of its state does not remember the capture.
+    """
     try:
         torch.cuda.synchronize(device)
     except RuntimeError:
         torch.cuda.synchronize(device)
+    index = device.index if device.index is not None else torch.cuda.current_device()
+    generator = torch.cuda.default_generators[index]
+    generator.graphsafe_set_state(generator.clone_state())
