@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cb_trace.bundle import open_bundle
 from tests.commands.running import Cli
 
 
@@ -40,3 +41,51 @@ def test_missing_halves_are_findings_not_errors(cli: Cli, monkeypatch: pytest.Mo
     assert outcome.status == 0
     assert "bundles can be made, not read" in outcome.out
     assert "profiles can be read, not made" in outcome.out
+
+
+def test_measured_ceilings_go_to_a_file_that_profile_takes(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cb_trace.capture.ceilings._CPU_SHAPES", {"fp32": ((8, 8, 8),), "bf16": ()})
+    monkeypatch.setattr("cb_trace.capture.ceilings._buffer_bytes", lambda _: 1 << 20)
+    monkeypatch.setattr("cb_trace.commands.measuring.default_device", lambda: "cpu")
+    target = tmp_path / "ceilings.json"
+    outcome = cli("doctor", "--measure", "--format", "json", "-o", target)
+    document = json.loads(outcome.out)
+    assert [c["kind"] for c in document["ceilings"]] == [
+        "matmul", "copy", "triad", "empty_event_pair", "eager_op",
+    ]  # fmt: skip
+    found = {item["topic"]: item["value"] for item in document["findings"]}
+    assert found["matmul fp32"].endswith("FLOP/s at 8×8×8")
+    assert found["copy"].endswith("B/s at 1 MiB")
+    assert "datasheet" in found
+    again = cli("doctor", "--measure", "-o", target)
+    assert (again.status, "exists" in again.err) == (2, True)
+    pair = "tests.commands.workloads:pair"
+    arguments = ("--device", "cpu", "--steps", "1", "--budget", "1", "--ceilings", target)
+    assert cli("profile", pair, *arguments, "-o", tmp_path / "pair.zip").status == 0
+    kept = open_bundle(tmp_path / "pair.zip").manifest.ceilings
+    assert [c.kind for c in kept] == [c["kind"] for c in document["ceilings"]]
+
+
+def test_a_file_without_measuring_is_a_usage_error(cli: Cli, tmp_path: Path) -> None:
+    outcome = cli("doctor", "-o", tmp_path / "ceilings.json")
+    assert outcome.status == 2
+    assert "add --measure" in outcome.err
+
+
+def test_no_ceilings_file_is_said_before_recording(cli: Cli, tmp_path: Path) -> None:
+    pair = "tests.commands.workloads:pair"
+    outcome = cli(
+        "profile",
+        pair,
+        "--device",
+        "cpu",
+        "--ceilings",
+        tmp_path / "gone",
+        "-o",
+        tmp_path / "p.zip",
+    )
+    assert outcome.status == 2
+    assert "cannot read" in outcome.err
+    assert not list(tmp_path.iterdir())
