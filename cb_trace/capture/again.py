@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
@@ -20,11 +21,12 @@ from cb_trace.bundle import (
     readable,
     write_bundle,
 )
+from cb_trace.capture.compiled import fresh_compiler
 from cb_trace.capture.environment import environment
 from cb_trace.capture.intact import intact
 from cb_trace.capture.options import Dtype, RecordOptions, device_of
 from cb_trace.capture.record import INTERRUPTED, Progress, replay_options
-from cb_trace.capture.step import step_of, warm_up
+from cb_trace.capture.step import step_of, trains_by_us, warm_up
 from cb_trace.capture.tree import module_tree
 from cb_trace.errors import CbTraceError
 from cb_trace.providers import load
@@ -41,7 +43,8 @@ def replay_bundle(
 ) -> Manifest:
     """Replay a bundle's workload and write the bundle, replays renewed, into ``folder``.
 
-    Device kind, dtype, seed and grad mode are the bundle's; the other options are the given ones.
+    Device kind, dtype, seed, phase, mode and grad mode are the bundle's; the other options are
+    the given ones.
 
     :raises CbTraceError: no bundle; no provider to build the workload from; another module tree
         than the one recorded; no such device here.
@@ -51,8 +54,12 @@ def replay_bundle(
     device = _device(bundle, options)
     workload = _workload(bundle, options)
     step = step_of(workload, options, device)
-    with intact(workload.model, device, values=workload.step is not None):
+    writes = workload.step is not None or trains_by_us(workload, options)
+    compiler = fresh_compiler(device) if options.compiled else nullcontext()
+    with intact(workload.model, device, values=writes), compiler:
         torch.manual_seed(options.seed)
+        if trains_by_us(workload, options) and not workload.model.training:
+            workload.model.train()
         warm_up(step, workload.name, options.warmup, device)
         tree = module_tree(workload.model)
         _check_same(bundle.manifest.modules, tree.records, workload.name)
@@ -97,7 +104,15 @@ def _options(bundle: Bundle, given: RecordOptions) -> RecordOptions:
     same_kind = given.device.partition(":")[0] == run.device_type
     device = given.device if same_kind else run.device_type
     dtype: Dtype = run.dtype if run.dtype in get_args(Dtype) else "fp32"  # type: ignore[assignment]
-    return replace(given, device=device, dtype=dtype, seed=run.seed, grad=grad)
+    return replace(
+        given,
+        device=device,
+        dtype=dtype,
+        seed=run.seed,
+        grad=grad,
+        phase="train" if "backward" in run.phases else "forward",
+        mode=run.mode,
+    )
 
 
 def _device(bundle: Bundle, options: RecordOptions) -> torch.device:

@@ -108,6 +108,11 @@ def same_kernels(
             count = 1 if options.graphed else options.steps
             profile_steps(step, device, steps=count, target=target)
         plain, recorded = kernel_names(target), kernel_names(seen)
+    return other_kernels(plain, recorded)
+
+
+def other_kernels(plain: Counter[str], recorded: Counter[str]) -> list[Note]:
+    """A note where two multisets of kernels differ."""
     differ = sorted(((plain - recorded) + (recorded - plain)).items())
     if not differ:
         return []

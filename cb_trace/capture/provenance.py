@@ -71,6 +71,7 @@ class Provenance:
 
         def compile_and_look(gm: Any, *args: Any, **kwargs: Any) -> Any:
             before = self._owners.before(operators(gm.graph))
+            getattr(debug, KERNEL_MAP).clear()  # a backward keeps what the last compile left in it
             result = original(gm, *args, **kwargs)
             kernels = {str(k): list(map(str, v)) for k, v in getattr(debug, KERNEL_MAP).items()}
             backward = bool(kwargs.get("is_backward"))

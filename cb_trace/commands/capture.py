@@ -36,6 +36,9 @@ def command(
     settings: tuple[str, ...],
     device: str | None,
     dtype: str,
+    phase: str,
+    mode: str,
+    wrap: tuple[str, ...],
     seed: int,
     steps: int,
     output: str | None,
@@ -50,9 +53,13 @@ def command(
         dtype=dtype,
         seed=seed,
         steps=steps,
+        phase=phase,
+        mode=mode,
+        wrap=wrap,
         replay=False,
     )
-    target = output or str(default_name(provider, preset, request.settings, ".zip"))
+    name = default_name(provider, preset, request.settings, ".zip", phase=phase, mode=mode)
+    target = output or str(name)
     if not is_bundle_name(target):
         raise CbTraceError(
             f"capture writes a bundle, not {target}",

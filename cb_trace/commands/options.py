@@ -67,6 +67,26 @@ _RECORDING = (
         show_default=True,
         help="Autocast to this type.",
     ),
+    click.option(
+        "--phase",
+        type=click.Choice(["forward", "train"]),
+        default="forward",
+        show_default=True,
+        help="A step is the forward alone, or a training step.",
+    ),
+    click.option(
+        "--mode",
+        type=click.Choice(["eager", "compile", "cudagraph", "compile+cudagraph"]),
+        default="eager",
+        show_default=True,
+        help="How the step runs: as it is, through torch.compile, as a CUDA graph, or both.",
+    ),
+    click.option(
+        "--wrap",
+        multiple=True,
+        metavar="METHOD",
+        help="A method that counts as a call of its module, as forward does; may be given again.",
+    ),
     click.option("--seed", type=int, default=0, show_default=True, help="Seed of model and data."),
     click.option(
         "--steps",
@@ -102,10 +122,17 @@ def default_device() -> str:
 
 
 def default_name(
-    provider: str, preset: str | None, settings: Mapping[str, str], ending: str
+    provider: str,
+    preset: str | None,
+    settings: Mapping[str, str],
+    ending: str,
+    *,
+    phase: str = "forward",
+    mode: str = "eager",
 ) -> Path:
-    """A file name that tells recordings apart: ``nanogpt-tiny-batch4.duckdb``."""
+    """A file name that tells recordings apart: ``nanogpt-tiny-train-batch4.duckdb``."""
     words = [provider.rpartition(":")[2], preset or ""]
+    words += [word for word in (phase, mode) if word not in ("forward", "eager")]
     words += [f"{key}{value}" for key, value in settings.items()]
     name = "-".join(_UNFIT_IN_FILE_NAMES.sub("_", word).strip(".") for word in words if word)
     return Path(f"{name}{ending}")

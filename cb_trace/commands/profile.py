@@ -59,6 +59,9 @@ def command(
     settings: tuple[str, ...],
     device: str | None,
     dtype: str,
+    phase: str,
+    mode: str,
+    wrap: tuple[str, ...],
     seed: int,
     steps: int,
     no_dedup: bool,
@@ -81,13 +84,17 @@ def command(
         dtype=dtype,
         seed=seed,
         steps=steps,
+        phase=phase,
+        mode=mode,
+        wrap=wrap,
         replay=True,
         dedup=not no_dedup,
         budget_seconds=budget,
         knockout=knockout,
         ceilings=ceilings,
     )
-    target = output or str(default_name(provider, preset, request.settings, ".duckdb"))
+    name = default_name(provider, preset, request.settings, ".duckdb", phase=phase, mode=mode)
+    target = output or str(name)
     if is_bundle_name(target):
         record_bundle(request, Path(target), force=force)
         say(f"next: cb-trace ingest {target}")

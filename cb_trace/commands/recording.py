@@ -10,8 +10,8 @@ from cb_trace.commands.measuring import MEASURE, ceilings_of
 from cb_trace.commands.options import default_device, needs_recording_half, say, show_progress
 
 if TYPE_CHECKING:
-    from cb_trace.bundle import Manifest
-    from cb_trace.capture.options import Dtype, RecordOptions
+    from cb_trace.bundle import Manifest, Mode
+    from cb_trace.capture.options import Dtype, RecordOptions, StepPhase
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +26,9 @@ class Request:
     seed: int
     steps: int
     replay: bool
+    phase: str = "forward"
+    mode: str = "eager"
+    wrap: tuple[str, ...] = ()
     dedup: bool = True
     budget_seconds: float | None = None
     knockout: str | None = None
@@ -81,6 +84,9 @@ def _options(request: Request, device: str) -> RecordOptions:
         seed=request.seed,
         steps=request.steps,
         replay=request.replay,
+        phase=cast("StepPhase", request.phase),
+        mode=cast("Mode", request.mode),
+        wrap=request.wrap,
         dedup=request.dedup,
         knockout=None if request.knockout is None else parse_knockout(request.knockout),
     )

@@ -198,3 +198,16 @@ def _edited(bundle: Path, folder: Path, **run_fields: object) -> Path:
     document["run"] |= run_fields
     manifest.write_text(json.dumps(document))
     return folder
+
+
+def test_phase_mode_and_wrap_reach_the_recording(cli: Cli, tmp_path: Path) -> None:
+    folder = f"{tmp_path}/bundle/"
+    outcome = cli("capture", PAIR, *FAST, "--phase", "train", "--wrap", "encode", "-o", folder)
+    assert outcome.status == 0, outcome.err
+    run_record = open_bundle(Path(folder)).manifest.run
+    assert run_record.phases == ["forward", "backward", "optimizer"]
+    outcome = cli("replay", folder, "--device", "cpu", "--budget", "2")
+    assert outcome.status == 0, outcome.err
+    outcome = cli("capture", PAIR, *FAST, "--mode", "cudagraph", "-o", f"{tmp_path}/b/")
+    assert outcome.status == 2
+    assert "mode cudagraph needs a CUDA device" in outcome.err
