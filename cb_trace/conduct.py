@@ -139,13 +139,13 @@ def _ingest_bundle(run: Ingest, bundle: Bundle) -> str:
     for context in contexts[:1]:  # the first rank's; ranks of one run are not averaged
         sequence = append_sequence(run, context, loaded.get("sequence", [])[:1])
         partition = analyse(run, context, device_type, frames.bare)
-        append_marginal(
+        marginal = append_marginal(
             run=run, context=context, partition=partition, replay=replay, bare=frames.bare,
             device_type=device_type,
         )  # fmt: skip
         _compare(
             run=run, context=context, partition=partition, replay=replay, sequence=sequence,
-            device_type=device_type,
+            device_type=device_type, knockout=frames.knockout, marginal=marginal,
         )  # fmt: skip
     return manifest.run.run_id
 
@@ -221,7 +221,9 @@ def _compare(
     partition: pl.DataFrame,
     replay: pl.DataFrame,
     device_type: str,
-    sequence: pl.DataFrame | None = None,
+    sequence: pl.DataFrame | None,
+    knockout: pl.DataFrame,
+    marginal: pl.DataFrame,
 ) -> None:
     """The terms of each module's error, and the verdict on it."""
     isolated = run.connection.execute("SELECT trace_id FROM trace WHERE role = 'isolated'")
@@ -243,8 +245,9 @@ def _compare(
     )
     run.append("term", term)
     verdict = analysis.verdicts(
-        partition, term, replay, context.module, run_id=context.run_id, device_type=device_type
-    )
+        partition, term, replay, context.module, run_id=context.run_id, device_type=device_type,
+        knockout=knockout, marginal=marginal,
+    )  # fmt: skip
     run.append("verdict", verdict)
 
 

@@ -7,6 +7,11 @@ Rules, in order. *Beyond noise* means that the interval does not contain 0.
 3. isolated above cost: name the terms that raise it (positive, beyond noise); believe the cost.
 4. isolated below cost: name what it leaves out (negative terms, beyond noise); believe the cost.
 
+5. What the step loses without the module is said after its cost, and believed: the knock-out where
+   it is beyond noise; else, and where nothing was measured, the predicted marginal cost, if it and
+   the cost differ by more than a tenth of the cost and their intervals do not meet. A knock-out
+   within its noise is said to be so.
+
 At most the two largest terms are named, each at least a tenth of the difference; where there is
 none, the sentence says that the cause lies within the noise of the terms.
 
@@ -67,12 +72,16 @@ class Figures:
     terms: Mapping[str, Interval] = field(default_factory=dict)  # those measured
     graph: Interval | None = None  # as isolated, launched as a CUDA graph
     device_type: str | None = None
+    knockout: Interval | None = None  # what the step loses without it, measured
+    marginal: Interval | None = None  # the same, predicted
 
 
 def verdict(figures: Figures) -> str:
     """The sentence for one module, phase and deployment."""
     cost = _us(figures.cost.median_ns)
     costs = f"costs {cost} µs in the {_STEP.get(figures.deployment, figures.deployment)}"
+    loses, believed = _loss(figures)
+    costs += loses
     if figures.isolated is None:
         return f"{costs}; not replayed alone" + (f": {figures.skipped}" if figures.skipped else "")
     alone = (
@@ -80,12 +89,33 @@ def verdict(figures: Figures) -> str:
     )
     difference = figures.isolated - figures.cost
     if _is_noise(difference):
-        return f"{alone}, {costs}: no difference beyond noise, either number holds"
+        held = f"believe the {believed}" if believed else "either number holds"
+        return f"{alone}, {costs}: no difference beyond noise, {held}"
     causes = ", ".join(_causes(figures, difference.median_ns))
     if not causes:
         causes = f"{_us(abs(difference.median_ns))} µs that no term beyond noise explains"
     relation = ", of which" if difference.median_ns > 0 else " leaves out"
-    return f"{alone}{relation} {causes}; {costs}: believe the {cost}"
+    return f"{alone}{relation} {causes}; {costs}: believe the {believed or cost}"
+
+
+def _loss(figures: Figures) -> tuple[str, str | None]:
+    """What the step loses without the module, in words, and that figure where it is the better."""
+    measured, predicted, cost = figures.knockout, figures.marginal, figures.cost
+    bounds = "" if measured is None else f"{_us(measured.low_ns)} to {_us(measured.high_ns)}"
+    if measured is not None and not _is_noise(measured):
+        saved = _us(measured.median_ns)
+        return f", which is {saved} µs shorter without it (knock-out, {bounds})", saved
+    noise = "" if measured is None else f" (knock-out cannot tell: {bounds} µs)"
+    if predicted is None or not _apart(predicted, cost):
+        return noise, None
+    saved = _us(predicted.median_ns)
+    return f"{noise}, which is predicted to be {saved} µs shorter without it", saved
+
+
+def _apart(one: Interval, other: Interval) -> bool:
+    """Whether two figures differ by more than a tenth of the second and their intervals."""
+    differ = abs(one.median_ns - other.median_ns) * 10 > abs(other.median_ns)
+    return differ and (one.high_ns < other.low_ns or other.high_ns < one.low_ns)
 
 
 def verdicts(
@@ -96,12 +126,15 @@ def verdicts(
     *,
     run_id: str,
     device_type: str | None = None,
+    knockout: pl.DataFrame | None = None,
+    marginal: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
     """A ``verdict`` row for every module, phase and deployment that has a cost, children in.
 
     ``partition``, ``term`` and ``replay`` come from :func:`step_partition`, :func:`terms` and
-    :func:`replay_figures`.
+    :func:`replay_figures`; ``knockout`` and ``marginal`` are the tables, where there are any.
     """
+    lost, predicted = _losses(knockout, "marginal_ns"), _losses(marginal, "ns")
     partition = with_step_phase(partition)
     owned_rows = list(owned_parts(partition, module).iter_rows(named=True))
     places = [(row["module_id"], row["phase"], row["deployment"]) for row in owned_rows]
@@ -124,9 +157,19 @@ def verdicts(
             terms=split.get(place, {}),
             graph=walls["graph"].get(place),
             device_type=device_type,
+            knockout=lost.get(place),
+            marginal=predicted.get(place),
         )
         rows.append((run_id, *place, verdict(figures)))
     return pl.DataFrame(rows, schema=polars_schema("verdict"), orient="row")
+
+
+def _losses(table: pl.DataFrame | None, median: str) -> dict[tuple[int, str, str], Interval]:
+    if table is None:
+        return {}
+    rows = table.drop_nulls(["module_id", median])
+    columns = ("module_id", "phase", "deployment", median, "low_ns", "high_ns")
+    return {tuple(row[:3]): Interval(*row[3:]) for row in rows.select(columns).iter_rows()}
 
 
 def _causes(figures: Figures, difference_ns: int) -> Iterator[str]:

@@ -134,3 +134,38 @@ def test_the_graph_replay_of_a_container_is_that_of_its_parts() -> None:
     sentences = dict(rows.select("module_id", "text").rows())
     for module in (D, LIST):
         assert "of which 36 µs launch latency, 4.0 µs slower device back" in sentences[module]
+
+
+LOSS = {"deployment": "graph", "cost": Interval(73_000, 73_000, 73_000),
+        "isolated": Interval(750_000, 740_000, 760_000)}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("knockout", "marginal", "words"),
+    [
+        (Interval(72_000, 69_000, 75_000), None,
+         "costs 73 µs in the CUDA-graphed step, which is 72 µs shorter without it (knock-out, 69 "
+         "to 75): believe the 72"),
+        (Interval(20_000, -5_000, 60_000), None,
+         "step (knock-out cannot tell: -5.0 to 60 µs): believe the 73"),
+        (Interval(20_000, -5_000, 60_000), Interval(40_000, 39_000, 41_000),
+         "(knock-out cannot tell: -5.0 to 60 µs), which is predicted to be 40 µs shorter without "
+         "it: believe the 40"),
+        (None, Interval(40_000, 39_000, 41_000), "predicted to be 40 µs shorter without it: "
+         "believe the 40"),
+        (None, Interval(70_000, 69_000, 71_000), "step: believe the 73"),  # within a tenth
+        (None, Interval(40_000, 39_000, 74_000), "step: believe the 73"),  # the intervals meet
+    ],
+)  # fmt: skip
+def test_what_the_step_loses_without_it(
+    knockout: Interval | None, marginal: Interval | None, words: str
+) -> None:
+    figures: dict[str, Any] = LOSS | {"knockout": knockout, "marginal": marginal}
+    assert verdict(Figures(**figures)).endswith(words)
+
+
+def test_a_knock_out_decides_where_the_others_agree() -> None:
+    same = Interval(73_000, 70_000, 76_000)
+    found = verdict(Figures(deployment="eager", cost=same, isolated=same,
+                            knockout=Interval(30_000, 29_000, 31_000)))  # fmt: skip
+    assert found.endswith("(knock-out, 29 to 31): no difference beyond noise, believe the 30")
