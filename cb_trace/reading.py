@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 from cb_trace.bundle import Bundle, is_bundle, located_path, open_bundle
 from cb_trace.errors import CbTraceError
+from cb_trace.reporters.modules import find_module
 from cb_trace.store import named_query, open_profile
 
 if TYPE_CHECKING:
@@ -47,12 +48,15 @@ class Profile:
     def query(self, name: str, /, **variables: Value) -> pl.DataFrame:
         """The rows of a query that ships (``queries/NAME.sql``), its variables set by name.
 
-        :raises CbTraceError: there is no such query, or it has no such variable.
+        :raises CbTraceError: there is no such query, no such variable of it, or no such module.
         """
         query = named_query(name)
         if unknown := variables.keys() - set(query.variables):
             known = ", ".join(query.variables) or "none"
             raise CbTraceError(f"{name} has no variable {min(unknown)!r}", hint=f"it has: {known}")
+        if isinstance(module := variables.get("module"), str):
+            paths = self._connection.execute("SELECT DISTINCT path FROM module").fetchall()
+            variables["module"] = find_module(module, {path for (path,) in paths})
         for variable in query.variables:  # its own names, so safe in the text
             self._connection.execute(f"SET VARIABLE {variable} = ?", [variables.get(variable)])
         return _fetch(self._connection, query.sql, {})

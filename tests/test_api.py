@@ -53,7 +53,7 @@ def test_profile_records_replays_and_stores(recorded: cb_trace.Profile) -> None:
     assert frame["class"].to_list() == ["Net", "ModuleList", "Linear", "Linear", "Linear"]
     assert frame["isolated_from"].to_list() == ["replay", "children", "replay", "shared", "replay"]
     assert frame["cost_us"].null_count() == 0
-    assert frame["marginal_us"].null_count() == frame.height
+    assert frame["knockout_us"].null_count() == frame.height
     cost = dict(frame.select("path", "cost_us").iter_rows())
     assert cost["body"] == pytest.approx(cost["body.0"] + cost["body.1"])
     assert cost[""] > cost["body"] + cost["head"]
@@ -153,6 +153,8 @@ def test_a_wrong_query_or_variable_is_one_line(profile: cb_trace.Profile) -> Non
         profile.query("overlaps")
     with pytest.raises(cb_trace.CbTraceError, match=r"no variable 'm'.*it has: n"):
         profile.query("top_modules", m=3)
+    with pytest.raises(cb_trace.CbTraceError, match="no module 'hea'"):
+        profile.query("kernels_of_module", module="hea")
 
 
 def test_a_profile_of_a_strangers_trace_has_no_bundle(profile: cb_trace.Profile) -> None:
