@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -28,6 +29,7 @@ class TrainingStep:
         self.notes: list[Note] = []
         self._workload, self._autocast = workload, autocast
         self._loss = workload.loss or _mean_of_outputs
+        self._advanced = False
         self._optimizer: torch.optim.Optimizer | None = None
         if workload.loss is None:
             detail = "mean of every floating output, added up"
@@ -44,8 +46,17 @@ class TrainingStep:
             if self._optimizer is None:  # after a forward: lazy parameters have shapes by now
                 self._optimizer = _optimizer(workload)
             loss.backward()  # type: ignore[no-untyped-call]
-        self._optimizer.step()
+        self._advance(self._optimizer)
         self._optimizer.zero_grad(set_to_none=True)
+
+    def _advance(self, optimizer: torch.optim.Optimizer) -> None:
+        if self._advanced:
+            optimizer.step()
+            return
+        with warnings.catch_warnings():  # it warns once that it could be captured and is not
+            warnings.filterwarnings("ignore", message=".*capturable=True")
+            optimizer.step()
+        self._advanced = True
 
 
 def _optimizer(workload: Workload) -> torch.optim.Optimizer:

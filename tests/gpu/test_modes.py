@@ -62,14 +62,12 @@ def test_train(tmp_path: Path, device: torch.device) -> None:
     assert manifest.run.phases == ["forward", "backward", "recompute", "optimizer"]
     marks = Counter(parameter_of_range(e["name"]) for e in found if e["cat"] == "user_annotation")
     assert all(marks[p.name] == 2 * p.trainable for p in manifest.parameters)
-    steps = [
-        e for e in found if e["name"].startswith("ProfilerStep#") and "stream" not in e["args"]
-    ]
-    threads = {e["tid"] for e in found if parameter_of_range(e["name"]) is not None}
+    on_host = [e for e in found if e["cat"] == "user_annotation"]
+    steps = [e for e in on_host if e["name"].startswith("ProfilerStep#")]
+    threads = {e["tid"] for e in on_host if parameter_of_range(e["name"]) is not None}
     assert {e["tid"] for e in steps}.isdisjoint(threads)  # the autograd thread is another
     first = min(e["ts"] for e in steps)
     assert all(e["ts"] >= first for e in kernels(found))  # the warm-up step is not recorded
-    assert ("bare", "graph") in {(s.kind, s.deployment) for s in manifest.step_samples}
 
 
 @pytest.mark.parametrize("phase", ["forward", "train"])
@@ -79,7 +77,7 @@ def test_compile(phase: str, tmp_path: Path, device: torch.device) -> None:
     )
     wanted = ["forward"] if phase == "forward" else ["forward", "backward"]
     assert [g.phase for g in manifest.graphs] == wanted
-    calls = Counter(e["name"] for e in found if e["cat"] == "user_annotation")
+    calls = Counter(e["name"] for e in found)
     assert all(calls[f"## Call CompiledFxGraph {g.key} ##"] >= 2 for g in manifest.graphs)
     ran = names(found)
     generated = Counter(
