@@ -94,6 +94,9 @@ class StepTime:
     low_ns: int | None
     high_ns: int | None
     dilation: float | None  # of the deployment that was profiled
+    predicted_ns: int | None = None  # from the modules alone, by the simulator
+    kernel_sum_ns: int | None = None
+    isolation_sum_ns: int | None = None  # the innermost modules alone
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cb_trace.reporters.comparison import Comparison, ModuleRow, Unattributed
+from cb_trace.reporters.comparison import Comparison, ModuleRow, StepTime, Unattributed
 from cb_trace.reporters.rows import Result
 from cb_trace.reporters.safe_text import plain, shortened
 
@@ -223,6 +223,7 @@ def step_lines(comparison: Comparison) -> Iterator[str]:
     if step.low_ns is not None and step.high_ns is not None:
         line += f" ({microseconds(step.low_ns / 1000)} to {microseconds(step.high_ns / 1000)})"
     yield line + (f", ×{step.dilation:.2f} under the profiler" if step.dilation else "")
+    yield from _prediction(step)
     for other in comparison.steps:
         if other is not step:
             how = DEPLOYMENTS.get(other.deployment, other.deployment)
@@ -230,6 +231,22 @@ def step_lines(comparison: Comparison) -> Iterator[str]:
                 f"the same step {how}: {microseconds(other.ns / 1000)} µs bare; "
                 f"see --deployment {other.deployment}"
             )
+
+
+def _prediction(step: StepTime) -> Iterator[str]:
+    """The step from its parts, which have not seen it, beside what plain sums would say."""
+    told = (
+        ("predicted from its parts", step.predicted_ns),
+        ("sum of kernels", step.kernel_sum_ns),
+        ("sum of modules alone", step.isolation_sum_ns),
+    )
+    if step.predicted_ns is None or not step.ns:
+        return
+    yield ", ".join(
+        f"{words} {microseconds(ns / 1000)} µs ({100 * (ns / step.ns - 1):+.1f}%)"
+        for words, ns in told
+        if ns is not None
+    )
 
 
 def _unattributed_line(item: Unattributed) -> str:

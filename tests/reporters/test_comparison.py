@@ -201,6 +201,23 @@ def test_each_deployment_has_its_own_step(two_ways: Path) -> None:
     assert attention.error_low == pytest.approx(590 / 600 - 1)  # the graph's step is sure, not 1 %
 
 
+def test_the_step_from_its_parts_stands_beside_the_bare_one(tmp_path: Path) -> None:
+    whole = {"run_id": RUN, "deployment": "eager"}
+    profile = write_profile(
+        tmp_path / "parts.duckdb",
+        marginal=[
+            whole | {"kind": kind, "ns": ns}
+            for kind, ns in (
+                ("predicted", 980_000), ("kernel_sum", 250_000), ("isolation_sum", 3_000_000)
+            )
+        ],
+    )  # fmt: skip
+    assert footer_lines(read(profile))[1] == (
+        "predicted from its parts 980.0 µs (-2.0%), sum of kernels 250.0 µs (-75.0%), "
+        "sum of modules alone 3,000.0 µs (+200.0%)"
+    )
+
+
 def test_the_footer_says_what_a_reader_can_use(two_ways: Path) -> None:
     lines = footer_lines(read(two_ways))
     assert "outside the recorded steps: 1 kernel, 7.0 µs in all, in no figure above" in lines

@@ -20,6 +20,15 @@ WITH ranked AS (
   GROUP BY deployment
 ), split AS (
   SELECT deployment, sum(ns)::BIGINT AS ns FROM partition WHERE run_id = $run_id GROUP BY deployment
+), parts AS (
+  SELECT
+    deployment,
+    max(ns) FILTER (WHERE kind = 'predicted') AS predicted_ns,
+    max(ns) FILTER (WHERE kind = 'kernel_sum') AS kernel_sum_ns,
+    max(ns) FILTER (WHERE kind = 'isolation_sum') AS isolation_sum_ns
+  FROM marginal
+  WHERE run_id = $run_id AND module_id IS NULL
+  GROUP BY deployment
 )
 SELECT
   split.deployment,
@@ -27,8 +36,12 @@ SELECT
   run.step_bare_ns IS NOT NULL AS bare,
   CASE WHEN recorded THEN run.step_bare_low_ns ELSE bounds.low_ns END AS low_ns,
   CASE WHEN recorded THEN run.step_bare_high_ns ELSE bounds.high_ns END AS high_ns,
-  CASE WHEN recorded THEN run.dilation END AS dilation
+  CASE WHEN recorded THEN run.dilation END AS dilation,
+  parts.predicted_ns,
+  parts.kernel_sum_ns,
+  parts.isolation_sum_ns
 FROM (SELECT *, deployment = min(deployment) OVER () AS recorded FROM split) AS split
 LEFT JOIN bounds USING (deployment)
+LEFT JOIN parts USING (deployment)
 JOIN run ON run.run_id = $run_id
 ORDER BY split.deployment
