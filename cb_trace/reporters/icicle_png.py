@@ -32,7 +32,8 @@ def write(svg: str, target: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         page, picture = Path(folder, "icicle.html"), Path(folder, "icicle.png")
         page.write_text(
-            f'<!doctype html><meta charset="utf-8"><style>body{{margin:0}}svg{{display:block}}</style>{svg}',
+            '<!doctype html><meta charset="utf-8">'
+            f"<style>body{{margin:0}}svg{{display:block}}</style>{svg}",
             encoding="utf-8",
         )
         _screenshot(browser, page, picture, svg)

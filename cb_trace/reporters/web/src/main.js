@@ -50,7 +50,7 @@ class Page {
   build() {
     this.controls = h("div", { class: "controls" });
     this.figures = h("dl", { class: "key-figures" });
-    this.detail = h("aside", { class: "detail", "aria-label": "Selected module", "aria-live": "polite" });
+    this.detail = h("div", { class: "detail", role: "region", "aria-label": "Selected module", "aria-live": "polite" });
     this.found = h("span", { class: "found", "aria-live": "polite" });
     this.input = h("input", { type: "search", placeholder: "Search modules", "aria-label": "Search modules", autocomplete: "off", spellcheck: "false",
       oninput: (event) => this.state.set({ search: event.target.value }) });

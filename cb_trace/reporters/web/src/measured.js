@@ -64,7 +64,7 @@ const traces = (rows) => table("Trace files", [
 
 function leftOut({ coverage: rows, skipped }) {
   const noted = rows.filter((r) => r.status === "noted").map((r) => `${r.reason}: ${count(r.events)} events in the ${r.role} trace`);
-  const absent = skipped.map((one) => [h("bdi", {}, one.reason), `: ${count(one.modules)} not replayed (`, h("bdi", {}, one.some.join(", ")), one.modules > one.some.length ? ", …)" : ")"]);
+  const absent = skipped.map((one) => [h("bdi", {}, one.reason), `: ${count(one.modules)} ${one.modules === 1 ? "module" : "modules"} (`, h("bdi", {}, one.some.join(", ")), one.modules > one.some.length ? ", …)" : ")"]);
   if (noted.length + absent.length === 0) return h("p", { class: "note" }, "Nothing was dropped or repaired on reading, and no module was skipped.");
   return h("ul", {}, [...noted, ...absent].map((line) => h("li", {}, line)));
 }

@@ -19,7 +19,7 @@ export function drawRoofline(element, context) {
   const ceilings = ceilingsOf(report, view);
   replace(element, chart(context, points, ceilings),
     h("div", { class: "legend" }, bounds().map((bound) => h("span", { class: "key" }, swatch(boundColour(bound)), bound)),
-      h("span", { class: "note" }, "Modules that hold no other. Work over bytes that must move, against work over busy time. The table above has the same figures.")),
+      h("span", { class: "note" }, "Modules that hold no other. Work over bytes that must move, against work over busy time. Size: cost. Click selects.")),
     ceilings.length ? null : h("p", { class: "note" }, "No ceiling of this device is known."));
   return true;
 }
