@@ -77,10 +77,9 @@ def terms(
     Bounds: W from its samples, A and E from resamples of profiled calls and steps, I from the
     partition; those of a difference are as far apart as its parts allow.
     """
-    schema = polars_schema("term")
     hot = hot_replays(replay)
     if step.is_empty() or hot.is_empty():
-        return pl.DataFrame(schema=schema)
+        return pl.DataFrame(schema=polars_schema("term"))
     rows = context_kernels(kernel, kernel_module, op, module, hot)
     context, alone = pair(
         context_instances(rows),
@@ -104,12 +103,16 @@ def terms(
             here = in_step(sums.get(key, {}), fraction, row["busy_ns"], idle, order)
             found[module_id, phase, deployment] = dict(error_terms(sides[key], here))
     fill_containers(found, owned, partition, module, _add)
+    return _frame(found, run_id)
+
+
+def _frame(found: dict[Placed, Terms], run_id: str) -> pl.DataFrame:
     written = [
         (run_id, *place, kind, *((term.median_ns, term.low_ns, term.high_ns) if term else _NULLS))
         for place, measured in found.items()
         for kind, term in measured.items()
     ]
-    return pl.DataFrame(written, schema=schema, orient="row")
+    return pl.DataFrame(written, schema=polars_schema("term"), orient="row")
 
 
 def _rows(partition: pl.DataFrame, module: pl.DataFrame) -> Iterator[dict[str, Any]]:
