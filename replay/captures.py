@@ -53,7 +53,7 @@ class Captures:
                 return None
             return budget.place(plan.tensors.bytes_by_device())
 
-        recorder = Recorder(self._modules, self._device, admit, self._wrap)
+        recorder = Recorder(self._modules, self._device, admit, budget.place, self._wrap)
         try:
             with recorder.recording():
                 yield
@@ -62,6 +62,7 @@ class Captures:
             found = recorder.calls.values()
             self.calls = sorted(found, key=lambda call: (rank[call.path], call.index))
             self.passes = 1
+            self._regroup()
             self._note(budget)
 
     def measured_by(self, call: Call) -> Call:
@@ -69,7 +70,15 @@ class Captures:
         if not self._dedup:
             return call
         like = (self._signatures[call.path], configuration_key(call.module), call.signature)
-        return self._groups.setdefault(like, call)
+        return self._groups.setdefault((like, call.backward), call)
+
+    def _regroup(self) -> None:
+        """Part the calls that a backward reached from their likes; whose inputs are kept leads."""
+        self._groups.clear()
+        for call in self.calls:
+            call.backward = call.gradients is not None and call.gradients.received
+        for call in sorted(self.calls, key=lambda call: call.inputs is None):
+            self.measured_by(call)
 
     def to_measure(self) -> list[Call]:
         """One call of every group of likes."""
@@ -106,7 +115,7 @@ class Captures:
             known = call.key in by_key
             return budget.place(plan.tensors.bytes_by_device()) if known else None
 
-        recorder = Recorder(self._modules, self._device, admit, self._wrap)
+        recorder = Recorder(self._modules, self._device, admit, budget.place, self._wrap)
         with preserved(model, self._device):
             if self._rng is not None:
                 self._rng.put()

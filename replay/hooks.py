@@ -12,6 +12,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from cb_trace.replay.gradients import OutputGradients, Room
 from cb_trace.replay.graph import one_line
 from cb_trace.replay.guard import CallState, ModuleState, RngState
 from cb_trace.replay.inputs import FrozenInputs, InputPlan, freeze, plan_inputs
@@ -43,6 +44,8 @@ class Call:
     mutates: bool = False  # the call wrote to its inputs
     casts: bool = False  # the call cast weights for autocast, rather than finding them cast
     output: Hashable = None
+    gradients: OutputGradients | None = None  # of the output, in a step with grad
+    backward: bool = False  # the step's backward reached its output
     reason: str | None = None  # why it cannot be replayed
 
     @property
@@ -50,14 +53,14 @@ class Call:
         return self.path, self.signature
 
     def release(self) -> None:
-        """Let go of the copied inputs."""
-        self.inputs = self.held = self.rng = None
+        """Let go of what was copied."""
+        self.inputs = self.held = self.rng = self.gradients = None
 
     def take_over(self, other: Call) -> None:
         """Become the same call as seen in a later pass."""
         self.inputs, self.held, self.rng = other.inputs, other.held, other.rng
         self.mutates, self.casts, self.output = other.mutates, other.casts, other.output
-        self.reason = other.reason
+        self.gradients, self.reason = other.gradients, other.reason
 
 
 # Decides about a new call: where to copy its inputs to (None: where they are), or not to copy.
@@ -96,10 +99,12 @@ class Recorder:
         modules: Mapping[str, nn.Module],
         device: torch.device,
         admit: Admit,
+        room: Room,
         wrap: Sequence[str] = (),
     ) -> None:
         self.calls: dict[CallKey, Call] = {}
-        self._modules, self._device, self._admit, self._wrap = modules, device, admit, wrap
+        self._modules, self._device, self._wrap = modules, device, wrap
+        self._admit, self._room = admit, room
         self._thread: StepThread | None = None  # None: not recording
         self._keep = {id(p) for module in modules.values() for p in module.parameters()}
         self._count = dict.fromkeys(modules, 0)
@@ -205,6 +210,9 @@ class Recorder:
             return
         call.output = output_signature(output)
         call.casts = done.casts
+        if torch.is_grad_enabled():
+            call.gradients = OutputGradients(keep=call.inputs is not None)
+            call.gradients.watch(output, self._room)
         if done.collective:
             call.reason = COLLECTIVES
             call.release()

@@ -6,24 +6,29 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from cb_trace.bundle import Condition
 from cb_trace.replay.compiling import compiled_alone
 from cb_trace.replay.flush import CacheFlush
+from cb_trace.replay.gradients import BackwardCall
 from cb_trace.replay.graph import capture_graph, one_line
 from cb_trace.replay.guard import ModuleState, preserved
 from cb_trace.replay.hooks import Call, output_signature
 from cb_trace.replay.inputs import plan_inputs
 from cb_trace.replay.methods import FORWARD
 from cb_trace.replay.tensors import UncopyableError
-from cb_trace.replay.timing import calls_per_sample, synchronize, time_block
+from cb_trace.replay.timing import Run, calls_per_sample, synchronize, time_block
 
 WARMUP_SECONDS = 0.03
 WARMUP_CALLS = 3
+NO_GRADIENTS = "no gradient reached its output"
 OVERRUN = 2  # how far a slow call may exceed its share of the time to reach its samples
+
+
+Kind = tuple[Literal["forward", "backward"], Condition]
 
 
 class SkippedError(Exception):
@@ -90,6 +95,46 @@ class IsolatedCall:
             torch.clear_autocast_cache()
         return self._eager(*self._thawed.args, **self._thawed.kwargs)
 
+    def backward(self, condition: Condition) -> BackwardCall:
+        """The call's backward, after a forward of its own: it can run again and again.
+
+        :raises SkippedError: there are no gradients to run it with, or it raises.
+        """
+        gradients = self._call.gradients
+        if gradients is None or gradients.reason is not None:
+            raise SkippedError(gradients.reason if gradients else NO_GRADIENTS)
+        self.prepare()
+        try:
+            output = self.runner(condition)()
+            made = BackwardCall(output, gradients.copies, self._tensors(), self._module)
+            if made.empty:
+                raise SkippedError(NO_GRADIENTS)
+            made.run()
+            synchronize(self._device)
+        except SkippedError:
+            raise
+        except Exception as error:
+            raise SkippedError(one_line(error)) from error
+        return made
+
+    def _tensors(self) -> list[torch.Tensor]:
+        with torch.inference_mode(False), torch.no_grad():
+            return plan_inputs(self._thawed.args, self._thawed.kwargs, set()).given
+
+    def _backward(self, condition: Condition, sampling: Sampling) -> Measured:
+        """Bare samples of the backward, its forward outside the windows."""
+        try:
+            run = self.backward(condition).run
+        except SkippedError as error:
+            return Measured(skipped=str(error))
+        if condition == "cold":
+            return self._cold(sampling, run, self.sweep)
+        return self._hot(run, sampling, None)
+
+    def sweep(self) -> None:
+        """Empty the cache and leave the inputs alone: a backward still needs what they hold."""
+        self._flush()
+
     def runner(self, condition: Condition) -> Callable[[], object]:
         """What one call is in a condition."""
         return self.run_eager if condition == "eager" else self.run
@@ -129,22 +174,26 @@ class IsolatedCall:
         if self.restores:
             self._restore()
 
-    def measure(self, condition: Condition, sampling: Sampling) -> Measured:
-        """Bare samples of one condition."""
+    def measure(self, kind: Kind, sampling: Sampling) -> Measured:
+        """Bare samples of one phase and condition."""
+        phase, condition = kind
+        if phase == "backward":
+            return self._backward(condition, sampling)
+        prepare = self.prepare if self.restores else None
         if condition in ("hot", "eager"):
-            return self._hot(self.runner(condition), sampling)
+            return self._hot(self.runner(condition), sampling, prepare)
         if condition == "cold":
-            return self._cold(sampling)
+            return self._cold(sampling, self.run, self.flush)
         if self.restores:
             return Measured(skipped="cannot be captured: its inputs are restored before every call")
         captured = capture_graph(self.run, self._device, fresh_casts=self._casts)
         if captured.reason is not None:
             return Measured(skipped=captured.reason)
-        return self._hot(captured.replay, sampling)
+        return self._hot(captured.replay, sampling, None)
 
-    def _hot(self, run: Callable[[], object], sampling: Sampling) -> Measured:
-        single = self._warm_up(run)
-        calls = 1 if self.restores else calls_per_sample(run, self._device)
+    def _hot(self, run: Run, sampling: Sampling, prepare: Run | None) -> Measured:
+        single = self._warm_up(run, prepare)
+        calls = 1 if prepare else calls_per_sample(run, self._device)
         samples = time_block(
             run,
             self._device,
@@ -153,32 +202,33 @@ class IsolatedCall:
             min_seconds=min(sampling.min_seconds, sampling.seconds / 2),
             max_seconds=_limit(sampling, single * calls),
             noise_ratio=sampling.noise_ratio,
-            before=self.prepare if self.restores else None,
+            before=prepare,
         )
         return Measured(tuple(samples), calls)
 
-    def _cold(self, sampling: Sampling) -> Measured:
+    def _cold(self, sampling: Sampling, run: Run, flush: Run) -> Measured:
         begin = time.perf_counter()
-        self.flush()
-        self.run()
+        flush()
+        run()
         synchronize(self._device)
         samples = time_block(
-            self.run,
+            run,
             self._device,
             min_samples=sampling.min_samples,
             min_seconds=min(sampling.min_seconds, sampling.seconds / 2),
             max_seconds=_limit(sampling, time.perf_counter() - begin),
             noise_ratio=sampling.noise_ratio,
-            before=self.flush,
+            before=flush,
             queued=True,
         )
         return Measured(tuple(samples), 1)
 
-    def _warm_up(self, run: Callable[[], object]) -> float:
+    def _warm_up(self, run: Run, prepare: Run | None) -> float:
         """Seconds of one run, after enough of them."""
         begin, done = time.perf_counter(), 0
         while True:
-            self.prepare()
+            if prepare is not None:
+                prepare()
             run()
             synchronize(self._device)
             done += 1

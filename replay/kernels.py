@@ -10,10 +10,10 @@ from pathlib import Path
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from cb_trace.bundle import Condition, TraceRecord, file_sha256, replay_range
-from cb_trace.replay.isolated import IsolatedCall
+from cb_trace.bundle import TraceRecord, file_sha256, replay_range
+from cb_trace.replay.isolated import IsolatedCall, Kind
 from cb_trace.replay.profiler import warming
-from cb_trace.replay.timing import synchronize
+from cb_trace.replay.timing import Run, synchronize
 from cb_trace.trace_file import clean_trace
 
 WARMUP_RANGE = "cb_warmup"
@@ -47,14 +47,19 @@ def kernel_session(device: torch.device, target: Path, traces: list[TraceRecord]
 
 
 def profile_call(
-    ready: IsolatedCall, device: torch.device, condition: Condition, replay_id: int, count: int
+    ready: IsolatedCall, device: torch.device, kind: Kind, replay_id: int, count: int
 ) -> None:
-    """Run a call ``count`` times, each inside its range, the device synchronised between.
+    """Run a call, or its backward, ``count`` times in ranges, the device synchronised between.
 
-    Restoring inputs and flushing the cache lie outside the ranges.
+    Restoring inputs, flushing the cache and a backward's forward lie outside the ranges.
     """
-    before = ready.flush if condition == "cold" else ready.prepare
-    run = ready.runner(condition)
+    phase, condition = kind
+    if phase == "backward":
+        run: Run = ready.backward(condition).run_here
+        before: Run = ready.sweep if condition == "cold" else _nothing
+    else:
+        run = ready.runner(condition)
+        before = ready.flush if condition == "cold" else ready.prepare
     for iteration in range(-1, count):
         before()
         synchronize(device)
@@ -62,6 +67,10 @@ def profile_call(
         with record_function(name):
             run()
         synchronize(device)
+
+
+def _nothing() -> None:
+    return None
 
 
 def _first_kernel(device: torch.device) -> None:

@@ -24,7 +24,7 @@ from cb_trace.replay.flush import CacheFlush
 from cb_trace.replay.footprint import footprint, records_alone
 from cb_trace.replay.guard import preserved
 from cb_trace.replay.hooks import Call
-from cb_trace.replay.isolated import IsolatedCall, Measured, Sampling, SkippedError, isolated
+from cb_trace.replay.isolated import IsolatedCall, Kind, Measured, Sampling, SkippedError, isolated
 from cb_trace.replay.kernels import kernel_session, profile_call
 from cb_trace.replay.storages import CudaMeter
 from cb_trace.replay.tree import modules_by_path
@@ -85,8 +85,8 @@ class Replayer:
             max_bytes=options.max_capture_bytes,
             wrap=options.wrap,
         )
-        self._measured: dict[tuple[Call, Condition], Measured] = {}
-        self._ids: dict[tuple[Call, Condition], int] = {}
+        self._measured: dict[tuple[Call, Kind], Measured] = {}
+        self._ids: dict[tuple[Call, Kind], int] = {}
         self._flush: CacheFlush | None = None
 
     def capture(self) -> None:
@@ -111,7 +111,7 @@ class Replayer:
     def time(self) -> None:
         """Time every module alone, with no profiler attached."""
         wanted = self._captures.to_measure()
-        clock = _Clock(self.options.budget_seconds, len(wanted) * len(self._conditions))
+        clock = _Clock(self.options.budget_seconds, sum(len(self._kinds(c)) for c in wanted))
         try:
             if not self.interrupted:
                 self._time_all(wanted, clock)
@@ -151,27 +151,35 @@ class Replayer:
             if clock.spent():
                 raise SkippedError(f"time budget of {self.options.budget_seconds:g} s spent")
             with self._isolated(call) as ready:
-                for condition in self._conditions:
-                    self._time_condition(call, ready, condition, clock)
+                for kind in self._kinds(call):
+                    self._time_kind(call, ready, kind, clock)
         except SkippedError as error:
-            clock.skip(sum((call, c) not in self._measured for c in self._conditions))
+            clock.skip(sum((call, kind) not in self._measured for kind in self._kinds(call)))
             self._skip(call, str(error))
 
-    def _time_condition(
-        self, call: Call, ready: IsolatedCall, condition: Condition, clock: _Clock
-    ) -> None:
+    def _kinds(self, call: Call) -> list[Kind]:
+        """What is measured of a call: its forward, and its backward where the step ran one.
+
+        A backward cannot be captured on its own: it runs on the streams of its forward.
+        """
+        kinds: list[Kind] = [("forward", c) for c in self._conditions]
+        if self._captures.measured_by(call).backward:
+            kinds += [("backward", c) for c in self._conditions if c != "graph"]
+        return kinds
+
+    def _time_kind(self, call: Call, ready: IsolatedCall, kind: Kind, clock: _Clock) -> None:
         options = self.options
         sampling = Sampling(
             options.min_samples, options.min_seconds, options.noise_ratio, clock.share()
         )
-        self._measured[call, condition] = ready.measure(condition, sampling)
-        if condition == "hot" and ready.restores:
+        self._measured[call, kind] = ready.measure(kind, sampling)
+        if kind == ("forward", "hot") and ready.restores:
             detail = "every sample is one call, as inputs or state are put back between calls"
             self.notes.append(Note(reason="restored between calls", detail=detail, path=call.path))
 
     def _skip(self, call: Call, reason: str) -> None:
-        for condition in self._conditions:
-            self._measured.setdefault((call, condition), Measured(skipped=reason))
+        for kind in self._kinds(call):
+            self._measured.setdefault((call, kind), Measured(skipped=reason))
 
     def _isolated(self, call: Call) -> AbstractContextManager[IsolatedCall]:
         return isolated(call, self.device, self._cache_flush(), self.options.compile)
@@ -208,18 +216,18 @@ class Replayer:
                         found[call] = frame
         return records_alone(self._captures.calls, self._captures.measured_by, found)
 
-    def _timed(self, call: Call) -> list[Condition]:
-        """Conditions to profile; a graph's kernels are those of the hot call."""
-        samples = {c: self._measured[call, c].samples_ns for c in self._conditions}
-        return [c for c in self._conditions if samples[c] and c != "graph"]
+    def _timed(self, call: Call) -> list[Kind]:
+        """What to profile; a graph's kernels are those of the hot call."""
+        kinds = self._kinds(call)
+        return [k for k in kinds if self._measured[call, k].samples_ns and k[1] != "graph"]
 
     def _profile_call(self, call: Call) -> None:
         count = self.options.profiled_calls
         try:
             with self._isolated(call) as ready:
-                for condition in self._timed(call):
-                    replay_id = self._ids[call, condition]
-                    profile_call(ready, self.device, condition, replay_id, count)
+                for kind in self._timed(call):
+                    replay_id = self._ids[call, kind]
+                    profile_call(ready, self.device, kind, replay_id, count)
                     self.records[replay_id] = replace(self.records[replay_id], profiled_calls=count)
         except SkippedError as error:
             self.notes.append(Note(reason="no kernels", detail=str(error), path=call.path))
@@ -227,25 +235,25 @@ class Replayer:
     # --- records ------------------------------------------------------------------------------
 
     def _assemble(self) -> None:
-        """One record a distinct call and condition; ids count from 0 in the order of records."""
-        keys = [(call, c) for call in self._captures.calls for c in self._conditions]
+        """One record a distinct call and kind; ids count from 0 in the order of records."""
+        keys = [(call, kind) for call in self._captures.calls for kind in self._kinds(call)]
         self._ids = {key: number for number, key in enumerate(keys)}
         for call in self._captures.to_measure():
             self._skip(call, INTERRUPTED)  # what has no result by now
-        self.records = [self._record(call, condition) for call, condition in keys]
+        self.records = [self._record(call, kind) for call, kind in keys]
 
-    def _record(self, call: Call, condition: Condition) -> ReplayRecord:
+    def _record(self, call: Call, kind: Kind) -> ReplayRecord:
         owner = self._captures.measured_by(call)
-        measured = self._measured[owner, condition]
+        measured = self._measured[owner, kind]
         own = owner is call
         return ReplayRecord(
-            replay_id=self._ids[call, condition],
+            replay_id=self._ids[call, kind],
             path=call.path,
-            phase="forward",
-            condition=condition,
+            phase=kind[0],
+            condition=kind[1],
             call_index=call.index,
             calls=call.calls,
-            measured_id=self._ids[owner, condition],
+            measured_id=self._ids[owner, kind],
             samples_ns=list(measured.samples_ns) if own else [],
             calls_per_sample=measured.calls_per_sample if own else 0,
             skipped=measured.skipped,

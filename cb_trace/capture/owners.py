@@ -9,7 +9,8 @@ from typing import Any
 
 from cb_trace.capture.tree import ModuleTree
 
-_ROOT = re.compile(r"L\['(\w+)'\]\.?(.*)")
+# Only `self` names the frame's module; other locals may hold any (`for block in self.blocks`).
+_OF_SELF = re.compile(r"L\['self'\]\.(.+)")
 _STACKS = ("fwd_nn_module_stack", "nn_module_stack")
 _SOURCES = ("fwd_source_fn_stack", "source_fn_stack")
 _ROUNDS = 4  # of asking neighbours for their module
@@ -73,18 +74,14 @@ class Owners:
 
     def _frame(self, nodes: Iterable[Any]) -> str | None:
         """The path of the module whose frame was compiled, if the stacks leave only one."""
-        roots: set[str] = set()
         possible: set[str] | None = None
         for key, text in {entry for node in nodes if (entry := _innermost(node)) is not None}:
-            match, path = _ROOT.fullmatch(text), self._paths.get(_identity(key))
+            match, path = _OF_SELF.fullmatch(text), self._paths.get(_identity(key))
             if match is None or path is None:
                 continue
-            roots.add(match[1])
-            fits = {p for name in self._names[path] if (p := _before(match[2], name)) is not None}
+            fits = {p for name in self._names[path] if (p := _before(match[1], name)) is not None}
             possible = fits if possible is None else possible & fits
-        if len(roots) != 1 or possible is None or len(possible) != 1:
-            return None
-        return possible.pop()
+        return possible.pop() if possible is not None and len(possible) == 1 else None
 
 
 def done_again(node: Any) -> bool:
@@ -117,8 +114,8 @@ def _came_with_source(node: Any) -> bool:
 
 def _before(suffix: str, path: str) -> str | None:
     """What stands before a suffix of whole names in a path; None where it is no suffix."""
-    if path == suffix or not suffix:
-        return "" if path == suffix else path
+    if path == suffix:
+        return ""
     ending = f".{suffix}"
     return path.removesuffix(ending) if path.endswith(ending) else None
 

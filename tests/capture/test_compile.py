@@ -155,7 +155,9 @@ def test_work_after_a_graph_break_keeps_its_module(tmp_path: Path) -> None:
     for pair in (
         ("aten.addmm.default", "inner.first"), ("aten.addmm.default", "inner.second"),
         ("aten.addmm.default", "outer"), ("aten.tanh.default", "inner"),
-        ("aten.cos.default", "inner"), ("aten.sigmoid.default", ""),
+        ("aten.cos.default", "inner"),
+        # Its frame holds the layer in a local and nothing of self: nobody knows whose it is.
+        ("aten.sigmoid.default", None),
     ):  # fmt: skip
         assert pair in found
 

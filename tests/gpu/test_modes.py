@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from cb_trace.bundle import Manifest, parameter_of_range, path_of_range
+from cb_trace.bundle import Manifest, parameter_of_range, path_of_range, replay_range
 from cb_trace.capture.options import RecordOptions
 from cb_trace.capture.record import record
 from cb_trace.errors import CbTraceError
@@ -144,3 +144,27 @@ def test_modules_compiled_alone(tmp_path: Path, device: torch.device) -> None:
     measured = {(r.path, r.condition) for r in manifest.replays if r.samples_ns}
     for path in ("", "h.0", "h.0.mlp", "ln_f"):
         assert {(path, how) for how in ("hot", "cold", "graph", "eager")} <= measured
+
+
+def test_the_backward_alone_is_launched_inside_its_ranges(
+    tmp_path: Path, device: torch.device
+) -> None:
+    workload = on_device(towers(), device)
+    manifest, _ = recorded(
+        tmp_path, workload, device, phase="train", replay=True, replay_seconds=10.0, graph=False
+    )
+    own = [r for r in manifest.replays if r.measured_id == r.replay_id and r.phase == "backward"]
+    hot = {r.path: r for r in own if r.condition == "hot"}
+    assert hot["out"].samples_ns
+    assert {r.condition for r in own} == {"hot", "cold"}
+    found = [e for t in manifest.traces if t.role == "isolated" for e in events(tmp_path, t.file)]
+    (span,) = [
+        e for e in found
+        if e["name"] == replay_range(hot["out"].replay_id, 0) and e["cat"] == "user_annotation"
+    ]  # fmt: skip
+    launched = {
+        e["args"].get("correlation") for e in found
+        if e["cat"] in {"cuda_runtime", "cuda_driver"} and e["tid"] == span["tid"]
+        and span["ts"] <= e["ts"] <= span["ts"] + span["dur"]
+    }  # fmt: skip
+    assert sum(e["args"].get("correlation") in launched for e in kernels(found)) >= 2
