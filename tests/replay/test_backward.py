@@ -118,7 +118,7 @@ def test_gradients_that_do_not_fit_are_a_reason() -> None:
     y = x * 2
     found = OutputGradients()
     found.watch([y, "text"], lambda _: None)
-    y.sum().backward()
+    y.sum().backward()  # type: ignore[no-untyped-call]
     assert (found.copies, found.reason, found.received) == ({}, NO_ROOM, True)
 
 
