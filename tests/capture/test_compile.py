@@ -165,7 +165,7 @@ def test_work_after_a_graph_break_keeps_its_module(tmp_path: Path) -> None:
 def test_modules_are_compiled_alone_and_the_program_is_the_plain_one(tmp_path: Path) -> None:
     # Products only: no C++ to generate, which takes long.
     workload = Workload("one", nn.Sequential(nn.Linear(4, 4)), (torch.randn(3, 4),))
-    options = replace(COMPILE, replay=True, replay_seconds=300.0, compare_plain=True)
+    options = replace(COMPILE, replay=True, replay_seconds=40.0, compare_plain=True)
     manifest = record(workload, tmp_path, options)
     assert {r.skipped for r in manifest.replays} == {None}
     assert Counter((r.path, r.condition) for r in manifest.replays if r.samples_ns) == {

@@ -1,0 +1,76 @@
+"""Each module's backward in a training step against steps in which only it needs gradients."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cb_trace.capture.record import record
+from cb_trace.conduct import ingest
+from cb_trace.providers.workload import Workload
+from tests.capture.models import towers
+from tests.capture.test_record import QUICK
+from tests.test_conduct import rows
+
+TRAIN = replace(QUICK, phase="train", replay=False, steps=1, bare_samples=1)
+MODULES = ("left.inner", "left.head", "right.inner", "twice", "again.up", "again.down", "out")
+# Operators that compute; views and the like have next to no time, and then no row.
+COMPUTES = ("aten::mm", "aten::sum", "aten::add", "aten::add_", "aten::mul", "aten::gelu_backward")
+
+
+def workload() -> Workload:
+    """The towers, with inputs that need gradients: they pass through every module."""
+    work = towers()
+    return replace(work, args=tuple(value.requires_grad_() for value in work.args))
+
+
+def backward_kernels(work: Workload, folder: Path) -> dict[str, Counter[str]]:
+    """Computing operators of the backward by module."""
+    (folder / "bundle").mkdir(parents=True)
+    record(work, folder / "bundle", TRAIN)
+    profile = ingest(folder / "bundle", folder / "p.duckdb").profile
+    found = rows(
+        profile,
+        "SELECT module.path, op.name, count(DISTINCT op.op_id) FROM kernel_module AS part "
+        "JOIN kernel USING (kernel_id) JOIN op USING (op_id) JOIN module USING (module_id) "
+        "WHERE part.phase = 'backward' AND kernel.step = 0 GROUP BY ALL",
+    )
+    kernels: dict[str, Counter[str]] = {}
+    for path, name, count in found:
+        if name in COMPUTES:
+            kernels.setdefault(path, Counter())[name] = count
+    return kernels
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Counter[str]]:
+    return backward_kernels(workload(), tmp_path_factory.mktemp("whole"))
+
+
+def alone(path: str) -> Workload:
+    """Only one module's own parameters need gradients."""
+    work = workload()
+    module = work.model.get_submodule(path)
+    for parameter in work.model.parameters():
+        parameter.requires_grad_(False)
+    for parameter in module.parameters(recurse=False):
+        parameter.requires_grad_(True)
+    return work
+
+
+def test_a_linear_backward_is_two_products_and_a_sum(whole: dict[str, Counter[str]]) -> None:
+    assert whole["out"] == {"aten::mm": 2, "aten::sum": 1}
+    assert whole["frozen"] == {"aten::mm": 1}
+    assert whole["twice"]["aten::mm"] == 4
+
+
+@pytest.mark.parametrize("path", MODULES)
+def test_a_modules_kernels_are_those_it_has_when_only_it_trains(
+    path: str, whole: dict[str, Counter[str]], tmp_path: Path
+) -> None:
+    found = backward_kernels(alone(path), tmp_path)
+    assert found[path] == whole[path]
+    assert whole[path]["aten::mm"] >= 2
