@@ -10,14 +10,14 @@ import polars as pl
 from cb_trace import analysis, attribution
 from cb_trace.bundle import Deployment, Note
 from cb_trace.bundle_frames import note_frame
-from cb_trace.ingest_run import Context, Ingest, attribute
+from cb_trace.ingest_run import Context, Ingest, Split, attribute
 
 
 def append_marginal(
     *,
     run: Ingest,
     context: Context,
-    partition: pl.DataFrame,
+    split: Split,
     replay: pl.DataFrame,
     bare: Mapping[Deployment, analysis.BareStep],
     device_type: str | None,
@@ -31,7 +31,8 @@ def append_marginal(
     rows = analysis.marginal_costs(
         {} if device_type == "cpu" else deployed_programs(context, list(bare)),
         context.module,
-        partition,
+        split.partition,
+        split.cost_bounds,
         parts,
         run_id=context.run_id,
         bare=bare,

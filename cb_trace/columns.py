@@ -272,6 +272,10 @@ TERM: Schema = {  # inclusive of children
     "low_ns": "BIGINT",
     "high_ns": "BIGINT",
 }
+COST_BOUNDS: Schema = {  # inclusive of children
+    "run_id": "VARCHAR", "module_id": "INTEGER", "phase": "VARCHAR", "deployment": "VARCHAR",
+    "low_ns": "BIGINT", "high_ns": "BIGINT", "idle_low_ns": "BIGINT", "idle_high_ns": "BIGINT",
+}  # fmt: skip
 VERDICT: Schema = {  # inclusive of children
     "run_id": "VARCHAR",
     "module_id": "INTEGER",
@@ -362,6 +366,7 @@ TABLES: dict[str, Schema] = {
     "replay_kernel": REPLAY_KERNEL,
     "module_context": MODULE_CONTEXT,
     "partition": PARTITION,
+    "cost_bounds": COST_BOUNDS,
     "term": TERM,
     "verdict": VERDICT,
     "knockout": KNOCKOUT,

@@ -37,6 +37,7 @@ from cb_trace.ingest_run import (
     Context,
     Ingest,
     Progress,
+    Split,
     analyse,
     attribute,
     events_of,
@@ -138,13 +139,13 @@ def _ingest_bundle(run: Ingest, bundle: Bundle) -> str:
     run.append("replay", replay)
     for context in contexts[:1]:  # the first rank's; ranks of one run are not averaged
         sequence = append_sequence(run, context, loaded.get("sequence", [])[:1])
-        partition = analyse(run, context, device_type, frames.bare)
+        split = analyse(run, context, device_type, frames.bare)
         marginal = append_marginal(
-            run=run, context=context, partition=partition, replay=replay, bare=frames.bare,
+            run=run, context=context, split=split, replay=replay, bare=frames.bare,
             device_type=device_type,
         )  # fmt: skip
         _compare(
-            run=run, context=context, partition=partition, replay=replay, sequence=sequence,
+            run=run, context=context, split=split, replay=replay, sequence=sequence,
             device_type=device_type, knockout=frames.knockout, marginal=marginal,
         )  # fmt: skip
     return manifest.run.run_id
@@ -218,7 +219,7 @@ def _compare(
     *,
     run: Ingest,
     context: Context,
-    partition: pl.DataFrame,
+    split: Split,
     replay: pl.DataFrame,
     device_type: str,
     sequence: pl.DataFrame | None,
@@ -229,7 +230,8 @@ def _compare(
     isolated = run.connection.execute("SELECT trace_id FROM trace WHERE role = 'isolated'")
     traces = [row[0] for row in isolated.fetchall()]
     term = analysis.terms(
-        partition=partition,
+        partition=split.partition,
+        cost_bounds=split.cost_bounds,
         kernel=context.events.kernel,
         kernel_module=context.found.kernel_module,
         op=context.events.op,
@@ -245,7 +247,8 @@ def _compare(
     )
     run.append("term", term)
     verdict = analysis.verdicts(
-        partition, term, replay, context.module, run_id=context.run_id, device_type=device_type,
+        split.partition, split.cost_bounds, term, replay, context.module,
+        run_id=context.run_id, device_type=device_type,
         knockout=knockout, marginal=marginal,
     )  # fmt: skip
     run.append("verdict", verdict)

@@ -52,6 +52,14 @@ class Context:
     source: Context | None = None  # what its CUDA graph was captured from
 
 
+@dataclass(frozen=True, slots=True)
+class Split:
+    """The step over its modules: tables ``partition`` and ``cost_bounds``."""
+
+    partition: pl.DataFrame
+    cost_bounds: pl.DataFrame
+
+
 def keep(run: Ingest, run_id: str, report: LoadReport) -> None:
     """Keep a report, and in the profile what a reader of the figures must know of it."""
     run.reports.append(report)
@@ -116,24 +124,23 @@ def analyse(
     context: Context,
     device_type: str | None,
     bare: dict[Deployment, analysis.BareStep],
-) -> pl.DataFrame:
-    """What each module does in context, and the step's partition, which is returned."""
+) -> Split:
+    """What each module does in context, and how the step is split, which is returned."""
     run.progress("analysis")
     events, found = context.events, context.found
     shared = (events.kernel, found.kernel_module, found.module_call, events.step)
     figures = analysis.module_context(*shared, context.module, run_id=context.run_id)
     run.append("module_context", _with_calls(figures, context.source))
-    partition = analysis.step_partition(
-        *shared,
-        events.launch,
-        context.module,
-        run_id=context.run_id,
-        bare=bare,
-        device_type=device_type,
-        overlap=run.overlap,
+    parts = analysis.step_parts(
+        *shared, events.launch, context.module, device_type=device_type, overlap=run.overlap
+    )
+    partition = analysis.scaled_partition(parts, run_id=context.run_id, bare=bare)
+    bounds = analysis.cost_bounds(
+        parts, partition, context.module, run_id=context.run_id, bare=bare
     )
     run.append("partition", partition)
-    return partition
+    run.append("cost_bounds", bounds)
+    return Split(partition, bounds)
 
 
 def _with_calls(figures: pl.DataFrame, source: Context | None) -> pl.DataFrame:

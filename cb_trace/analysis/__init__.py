@@ -4,9 +4,10 @@ Definitions: DESIGN, section 5. Every function is pure and deterministic.
 """
 
 from cb_trace.analysis.context import module_context
+from cb_trace.analysis.costs import cost_bounds
 from cb_trace.analysis.error_terms import terms
 from cb_trace.analysis.marginal import marginal_costs
-from cb_trace.analysis.partition import step_partition
+from cb_trace.analysis.partition import scaled_partition, step_partition, step_parts
 from cb_trace.analysis.parts import Parts, isolated_parts
 from cb_trace.analysis.program import Program, StepEvents, programs
 from cb_trace.analysis.replays import replay_figures
@@ -22,13 +23,16 @@ __all__ = [
     "Program",
     "StepEvents",
     "beside_others",
+    "cost_bounds",
     "interval_stats",
     "isolated_parts",
     "marginal_costs",
     "module_context",
     "programs",
     "replay_figures",
+    "scaled_partition",
     "step_partition",
+    "step_parts",
     "terms",
     "verdict",
     "verdicts",

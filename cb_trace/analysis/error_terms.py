@@ -19,11 +19,11 @@ S puts A − E into cache; a module without any has NULL for contention and resi
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import polars as pl
 
 from cb_trace.analysis.containers import Placed, fill_containers
+from cb_trace.analysis.costs import bounded_parts
 from cb_trace.analysis.matching import CHOICE, MATCHED, ONLY, pair
 from cb_trace.analysis.sequence import APART, BESIDE, SequenceSums, with_sequence
 from cb_trace.analysis.sides import (
@@ -37,7 +37,6 @@ from cb_trace.analysis.sides import (
     context_sums,
     hot_replays,
     in_step,
-    owned_parts,
 )
 from cb_trace.analysis.stats import Interval
 from cb_trace.analysis.timeline import step_windows
@@ -51,6 +50,7 @@ _NULLS = (None, None, None)
 def terms(
     *,
     partition: pl.DataFrame,
+    cost_bounds: pl.DataFrame,
     kernel: pl.DataFrame,
     kernel_module: pl.DataFrame,
     op: pl.DataFrame,
@@ -66,7 +66,8 @@ def terms(
 ) -> pl.DataFrame:
     """The error terms of every module whose hot replays were all measured: a ``term`` frame.
 
-    ``partition`` comes from :func:`step_partition`, ``replay`` from :func:`replay_figures`;
+    ``partition`` comes from :func:`step_partition`, ``cost_bounds`` from the function of that name,
+    ``replay`` from :func:`replay_figures`;
     ``kernel``, ``kernel_module``, ``op``, ``step`` are of the context trace, ``isolated_*`` of the
     isolated traces together; ``sequence`` has ``kernel_id, run, ns``: how long kernels of one of
     the steps take in each run of the sequence. Per module, phase and deployment the terms sum to
@@ -74,8 +75,8 @@ def terms(
     was not profiled, only ``idle`` is known and the rest is NULL. A container that is never called
     takes its children's sums, where all of them have terms.
 
-    Bounds: W from its samples, A and E from resamples of profiled calls and steps, I from the
-    partition; those of a difference are as far apart as its parts allow.
+    Bounds: W from its samples, A and E from resamples of profiled calls and steps, I from
+    ``cost_bounds``; those of a difference are as far apart as its parts allow.
     """
     hot = hot_replays(replay)
     if step.is_empty() or hot.is_empty():
@@ -93,7 +94,8 @@ def terms(
     sums = context_sums(rows, step["step"].sort())
     fractions = _fractions(partition, step, cpu=device_type == "cpu")
     found: dict[Placed, Terms] = {}
-    owned = {(r["module_id"], r["phase"], r["deployment"]): r for r in _rows(partition, module)}
+    bounded = bounded_parts(partition, cost_bounds, module)
+    owned = {(r["module_id"], r["phase"], r["deployment"]): r for r in bounded.rows(named=True)}
     for (module_id, phase, deployment), row in owned.items():
         key = (module_id, phase)
         if key in sides:
@@ -113,10 +115,6 @@ def _frame(found: dict[Placed, Terms], run_id: str) -> pl.DataFrame:
         for kind, term in measured.items()
     ]
     return pl.DataFrame(written, schema=polars_schema("term"), orient="row")
-
-
-def _rows(partition: pl.DataFrame, module: pl.DataFrame) -> Iterator[dict[str, Any]]:
-    return owned_parts(partition, module).iter_rows(named=True)
 
 
 def _add(one: Terms, other: Terms) -> Terms:

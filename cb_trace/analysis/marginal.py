@@ -15,10 +15,10 @@ import numpy as np
 import polars as pl
 
 from cb_trace.analysis.calibrate import Scale, eager_scale, graph_scale
+from cb_trace.analysis.costs import bounded_parts, owned_parts
 from cb_trace.analysis.parts import Parts
 from cb_trace.analysis.program import Owner, Program
-from cb_trace.analysis.shares import ancestors
-from cb_trace.analysis.sides import owned_parts
+from cb_trace.analysis.shares import ancestors, with_step_phase
 from cb_trace.analysis.simulate import simulate
 from cb_trace.analysis.stats import BareStep, FloatArray, Interval
 from cb_trace.bundle import Deployment
@@ -63,6 +63,7 @@ def marginal_costs(
     steps: Mapping[Deployment, Sequence[Program]],
     module: pl.DataFrame,
     partition: pl.DataFrame,
+    cost_bounds: pl.DataFrame,
     parts: Parts,
     *,
     run_id: str,
@@ -73,12 +74,13 @@ def marginal_costs(
 
     :param steps: from :func:`programs`, by deployment; ``parts`` from :func:`isolated_parts`.
     :param partition: says which modules and phases have a cost; those get a marginal cost.
+    :param cost_bounds: of that partition.
     """
     rows: list[tuple[object, ...]] = []
     for deployment, target in bare.items():
         wanted = _removals(partition, module, deployment)
         if device_type == "cpu":
-            rows += _costs(partition, module, wanted, run_id, deployment)
+            rows += _costs(partition, cost_bounds, module, wanted, run_id, deployment)
             continue
         if (profiled := steps.get(deployment)) and wanted:
             scaled = scaled_steps(profiled, deployment, target, parts)
@@ -152,22 +154,20 @@ def _whole_rows(
         yield run_id, None, None, deployment, kind, middle, min(values), max(values)
 
 
-def _costs(
+def _costs(  # noqa: PLR0917 - as marginal_costs
     partition: pl.DataFrame,
+    cost_bounds: pl.DataFrame,
     module: pl.DataFrame,
     wanted: Sequence[Removal],
     run_id: str,
     deployment: str,
 ) -> Iterable[tuple[object, ...]]:
     """On a CPU: the part of the step that each module owns."""
-    rows = owned_parts(partition.filter(pl.col("deployment") == deployment), module)
+    here = with_step_phase(partition.filter(pl.col("deployment") == deployment))
+    rows = bounded_parts(here, cost_bounds, module)
     found: dict[Removal, Interval] = {}
     for row in rows.iter_rows(named=True):
-        cost = Interval(*(row[f"busy_{n}"] for n in ("ns", "low_ns", "high_ns"))) + Interval(
-            *(row[f"idle_{n}"] for n in ("ns", "low_ns", "high_ns"))
-        )
-        for key in ((row["module_id"], row["phase"]), (row["module_id"], STEP)):
-            found[key] = found[key] + cost if key in found else cost
+        found[row["module_id"], row["phase"]] = Interval(row["ns"], row["low_ns"], row["high_ns"])
     for key in wanted:
         cost = found[key]
         yield run_id, *key, deployment, MARGINAL, cost.median_ns, cost.low_ns, cost.high_ns

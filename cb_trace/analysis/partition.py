@@ -10,7 +10,7 @@ import numpy.typing as npt
 import polars as pl
 
 from cb_trace.analysis.idle import HOST, SYNC, idle_kinds, sync_calls
-from cb_trace.analysis.scaling import BUSY, UNATTRIBUTED, part_rows, scaled
+from cb_trace.analysis.scaling import BUSY, UNATTRIBUTED, StepParts, part_rows, scaled
 from cb_trace.analysis.shares import WHOLE, kernel_shares, split_by_share
 from cb_trace.analysis.stats import BareStep, IntArray
 from cb_trace.analysis.timeline import Pieces, Windows, owned, shared_equally, step_windows
@@ -56,6 +56,23 @@ def step_partition(  # noqa: PLR0917 - one frame a table, in the order they are 
     kind ``unattributed``, module NULL; idle before them keeps its idle kind and NULL. A module
     that was called has at least a ``busy`` row, of 0. Bounds: see :func:`scaling.scaled`.
     """
+    frames = (kernel, kernel_module, module_call, step, launch, module)
+    parts = step_parts(*frames, device_type=device_type, overlap=overlap)
+    return scaled_partition(parts, run_id=run_id, bare=bare)
+
+
+def step_parts(  # noqa: PLR0917 - as step_partition
+    kernel: pl.DataFrame,
+    kernel_module: pl.DataFrame,
+    module_call: pl.DataFrame,
+    step: pl.DataFrame,
+    launch: pl.DataFrame,
+    module: pl.DataFrame,
+    *,
+    device_type: str | None,
+    overlap: Overlap = "first",
+) -> StepParts:
+    """What :func:`step_partition` scales: the parts of each profiled step."""
     windows = step_windows(step, kernel, launch, module_call)
     cpu = device_type == "cpu"
     root = _root(module)
@@ -76,12 +93,16 @@ def step_partition(  # noqa: PLR0917 - one frame a table, in the order they are 
         _idle_at_edges(events, pieces, windows, launch, root=root, cpu=cpu),
         _called(module_call if step.is_empty() else module_call.drop_nulls("step")),
     ]
-    rows = part_rows(pl.concat(parts), windows.count)
+    return StepParts(part_rows(pl.concat(parts), windows.count), windows.total_ns, root, cpu)
+
+
+def scaled_partition(
+    parts: StepParts, *, run_id: str, bare: Mapping[Deployment, BareStep]
+) -> pl.DataFrame:
+    """The ``partition`` frame of :func:`step_partition`."""
     targets: Mapping[Deployment, BareStep | None] = bare or {"eager": None}
     frames = [
-        scaled(rows, windows.total_ns, target, cpu=cpu, root=root).with_columns(
-            deployment=pl.lit(name), run_id=pl.lit(run_id)
-        )
+        scaled(parts, target).with_columns(deployment=pl.lit(name), run_id=pl.lit(run_id))
         for name, target in targets.items()
     ]
     schema = polars_schema("partition")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from cb_trace.analysis.idle import HOST
@@ -36,6 +37,25 @@ class PartRows:
         return columns[: self.busy].sum(axis=0), columns[self.busy :].sum(axis=0)
 
 
+@dataclass(frozen=True, slots=True)
+class StepParts:
+    """The profiled steps in parts, before they are scaled to a bare step."""
+
+    rows: PartRows
+    window_ns: int  # length of all profiled windows together
+    root: int | None
+    cpu: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Sums over parts of the step, shape (sums, steps)."""
+
+    busy: IntArray
+    idle: IntArray
+    rest: npt.NDArray[np.bool_]  # shape (sums,): which own the idle that the root is given
+
+
 def part_rows(parts: pl.DataFrame, steps: int) -> PartRows:
     """Gather parts (``module_id, phase, kind, window, ns``) into rows, less idle of no time."""
     idle = ~pl.col("kind").is_in([BUSY, UNATTRIBUTED])
@@ -48,9 +68,7 @@ def part_rows(parts: pl.DataFrame, steps: int) -> PartRows:
     return PartRows(keys.drop("row"), ns, keys.filter(~idle).height)
 
 
-def scaled(
-    rows: PartRows, window_ns: int, bare: BareStep | None, *, cpu: bool, root: int | None
-) -> pl.DataFrame:
+def scaled(parts: StepParts, bare: BareStep | None) -> pl.DataFrame:
     """The parts per step of one deployment: ``module_id, phase, kind, ns, low_ns, high_ns``.
 
     Means over steps. On a CPU every part is scaled by bare ÷ profiled. Elsewhere idle alone is
@@ -60,9 +78,8 @@ def scaled(
 
     Bounds: the 95 % tails of the part over bootstrap resamples of the steps, the lower ones scaled
     to the lower bound of the bare step, the upper ones to its upper bound.
-
-    :param window_ns: length of all profiled windows together.
     """
+    rows, window_ns, cpu = parts.rows, parts.window_ns, parts.cpu
     steps = rows.ns.shape[1]
     sums: list[int] = rows.ns.sum(axis=1).tolist()
     busy_sums, idle_sums = sums[: rows.busy], sums[rows.busy :]
@@ -80,7 +97,7 @@ def scaled(
         ns=pl.Series(ns, dtype=pl.Int64), low_ns=pl.Series(low), high_ns=pl.Series(high)
     )
     if bare is not None and (missing := bare.median_ns - sum(ns)):
-        frame = pl.concat([frame, _remainder(missing, bare, rows, steps, root)])
+        frame = pl.concat([frame, _remainder(missing, bare, rows, steps, parts.root)])
     return frame.with_columns(
         low_ns=pl.min_horizontal("low_ns", "ns"), high_ns=pl.max_horizontal("high_ns", "ns")
     )
@@ -120,6 +137,30 @@ def _bounds(rows: PartRows, bare: BareStep | None, *, cpu: bool) -> tuple[IntArr
         low[part] = tails(drawn * factors[0][is_idle[part]])[0]
         high[part] = tails(drawn * factors[1][is_idle[part]])[1]
     return low, high
+
+
+def sum_bounds(
+    parts: StepParts, sums: Sums, bare: BareStep | None
+) -> tuple[tuple[IntArray, IntArray], tuple[IntArray, IntArray]]:
+    """Lower and upper bounds of sums over parts, and of the idle in them; as in :func:`scaled`.
+
+    The sum of each step is resampled, not the parts, whose bounds added up are far too wide.
+    """
+    cost, idle = np.empty((2, len(sums.busy)), np.int64), np.empty((2, len(sums.busy)), np.int64)
+    totals = resampled_sums(np.stack(parts.rows.totals(parts.rows.ns)))
+    steps = parts.rows.ns.shape[1]
+    for side, bare_ns in enumerate([None, None] if bare is None else [bare.low_ns, bare.high_ns]):
+        factors = _factors(totals, bare_ns, steps, cpu=parts.cpu)
+        found = (totals * factors).sum(axis=0)
+        missing = 0 * found if bare_ns is None else np.maximum(0, bare_ns - found)
+        for begin in range(0, len(sums.busy), _CHUNK):
+            part = slice(begin, begin + _CHUNK)
+            waits = resampled_sums(sums.idle[part]) * factors[1]
+            waits += sums.rest[part, np.newaxis] * missing
+            works = resampled_sums(sums.busy[part]) * factors[0]
+            cost[side, part] = tails(works + waits)[side]
+            idle[side, part] = tails(waits)[side]
+    return (cost[0], cost[1]), (idle[0], idle[1])
 
 
 def _factors(totals: FloatArray, bare_ns: int | None, steps: int, *, cpu: bool) -> FloatArray:

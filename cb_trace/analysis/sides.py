@@ -254,27 +254,6 @@ def in_step(
     return InStep(kernels, busy_ns, idle, parts, sequence)
 
 
-def owned_parts(partition: pl.DataFrame, module: pl.DataFrame) -> pl.DataFrame:
-    """B and I of each module, children included.
-
-    ``module_id, phase, deployment`` and ``busy_`` and ``idle_`` with ``ns, low_ns, high_ns``.
-    Bounds of parts add up.
-    """
-    idle = pl.col("kind").str.starts_with("idle_")
-    names = ["ns", "low_ns", "high_ns"]
-    return (
-        partition.drop_nulls("module_id")
-        .join(ancestors(module), on="module_id")
-        .group_by("ancestor_id", "phase", "deployment")
-        .agg(
-            *(pl.col(name).filter(~idle).sum().alias(f"busy_{name}") for name in names),
-            *(pl.col(name).filter(idle).sum().alias(f"idle_{name}") for name in names),
-        )
-        .rename({"ancestor_id": "module_id"})
-        .sort("module_id", "phase", "deployment")
-    )
-
-
 def _by_match(rows: pl.DataFrame, key: list[str]) -> dict[tuple[int, ...], list[int]]:
     """Sums of ``ns`` in the order of :data:`MATCHES`, by key."""
     sums: dict[tuple[int, ...], list[int]] = {}

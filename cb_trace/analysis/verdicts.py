@@ -1,6 +1,7 @@
 """One plain sentence a module: which number to believe, and what the isolated one leaves out.
 
-Rules, in order. *Beyond noise* means that the interval does not contain 0.
+Rules, in order. *Beyond noise* means that the interval does not contain 0; that of isolated − cost
+is the one that ``compare`` and ``--fail-above`` go by (table ``cost_bounds``, view ``compare``).
 
 1. Not replayed alone: say so with the reason; the cost in the step is all there is.
 2. isolated − cost not beyond noise: either number holds.
@@ -29,8 +30,9 @@ from dataclasses import dataclass, field
 import polars as pl
 
 from cb_trace.analysis.containers import fill_containers
+from cb_trace.analysis.costs import bounded_parts
 from cb_trace.analysis.shares import with_step_phase
-from cb_trace.analysis.sides import measured_replays, owned_parts
+from cb_trace.analysis.sides import measured_replays
 from cb_trace.analysis.stats import Interval
 from cb_trace.columns import polars_schema
 
@@ -120,6 +122,7 @@ def _apart(one: Interval, other: Interval) -> bool:
 
 def verdicts(
     partition: pl.DataFrame,
+    cost_bounds: pl.DataFrame,
     term: pl.DataFrame,
     replay: pl.DataFrame,
     module: pl.DataFrame,
@@ -131,12 +134,13 @@ def verdicts(
 ) -> pl.DataFrame:
     """A ``verdict`` row for every module, phase and deployment that has a cost, children in.
 
-    ``partition``, ``term`` and ``replay`` come from :func:`step_partition`, :func:`terms` and
-    :func:`replay_figures`; ``knockout`` and ``marginal`` are the tables, where there are any.
+    ``partition``, ``cost_bounds``, ``term`` and ``replay`` come from :func:`step_partition`,
+    :func:`cost_bounds`, :func:`terms` and :func:`replay_figures`; ``knockout`` and ``marginal`` are
+    the tables, where there are any.
     """
     lost, predicted = _losses(knockout, "marginal_ns"), _losses(marginal, "ns")
     partition = with_step_phase(partition)
-    owned_rows = list(owned_parts(partition, module).iter_rows(named=True))
+    owned_rows = bounded_parts(partition, cost_bounds, module).rows(named=True)
     places = [(row["module_id"], row["phase"], row["deployment"]) for row in owned_rows]
     skipped, split = _skipped(replay), _terms(term)
     walls = {}
@@ -146,11 +150,9 @@ def verdicts(
         summed = fill_containers(walls[condition], places, partition, module, Interval.__add__)
     rows = []
     for place, owned in zip(places, owned_rows, strict=True):
-        busy = Interval(*(owned[f"busy_{name}"] for name in ("ns", "low_ns", "high_ns")))
-        idle = Interval(*(owned[f"idle_{name}"] for name in ("ns", "low_ns", "high_ns")))
         figures = Figures(
             deployment=owned["deployment"],
-            cost=busy + idle,
+            cost=Interval(owned["ns"], owned["low_ns"], owned["high_ns"]),
             isolated=walls["hot"].get(place),
             parts=place in summed,
             skipped=skipped.get(place[:2]),

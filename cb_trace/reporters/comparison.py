@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -256,7 +257,7 @@ def _link_containers(records: Sequence[dict[str, Any]]) -> None:
 def _module_row(
     record: dict[str, Any], step: StepTime | None, skipped: dict[tuple[str, str], str]
 ) -> ModuleRow:
-    bounds = _error_bounds(record, step)
+    bounds = _error_bounds(record)
     cost = record["cost_us"]
     return ModuleRow(
         path=record["path"],
@@ -277,29 +278,13 @@ def _module_row(
     )
 
 
-def _error_bounds(
-    record: dict[str, Any], step: StepTime | None
-) -> tuple[float | None, float | None]:
-    """Bounds of the error: the isolated interval over the cost's, which is the step's own.
-
-    The partition is scaled to the bare step, so a cost is as uncertain as the step is.
-    """
-    low, high, cost = *_isolated_bounds(record), record["cost_us"]
-    if low is None or high is None or not cost or cost <= 0:
+def _error_bounds(record: dict[str, Any]) -> tuple[float | None, float | None]:
+    """Bounds of the error: it holds 0 where the verdict finds no difference beyond noise."""
+    names = ("isolated_low_us", "isolated_high_us", "cost_low_us", "cost_high_us")
+    low, high, shortest, longest = (record.get(name) for name in names)
+    if low is None or high is None or shortest is None or not longest:
         return None, None
-    if step is None or step.ns <= 0 or step.low_ns is None or step.high_ns is None:
-        return low / cost - 1, high / cost - 1
-    shortest, longest = cost * step.low_ns / step.ns, cost * step.high_ns / step.ns
-    return low / longest - 1, high / shortest - 1
-
-
-def _isolated_bounds(record: dict[str, Any]) -> tuple[float | None, float | None]:
-    middle, spread = record["isolated_us"], record["spread"]
-    if record["isolated_from"] in {"replay", "shared"}:
-        return record["isolated_low_us"], record["isolated_high_us"]
-    if middle is None or spread is None:
-        return None, None
-    return middle * (1 - spread / 2), middle * (1 + spread / 2)  # a sum over children
+    return low / longest - 1, high / shortest - 1 if shortest > 0 else math.inf
 
 
 def _parts(connection: Connection, run: RunHead, deployment: str) -> list[Part]:

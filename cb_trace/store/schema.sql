@@ -347,6 +347,22 @@ COMMENT ON COLUMN partition.ns IS 'Time a step, ns';
 COMMENT ON COLUMN partition.low_ns IS 'Lower bound, ns';
 COMMENT ON COLUMN partition.high_ns IS 'Upper bound, ns';
 
+CREATE TABLE cost_bounds (
+    run_id VARCHAR, module_id INTEGER, phase VARCHAR, deployment VARCHAR,
+    low_ns BIGINT, high_ns BIGINT, idle_low_ns BIGINT, idle_high_ns BIGINT
+);
+COMMENT ON TABLE cost_bounds IS
+    'Within what a module''s cost is known, children included: the sum of each profiled step is '
+    'resampled and scaled to the bounds of the bare step; bounds of parts do not add up to these';
+COMMENT ON COLUMN cost_bounds.run_id IS 'Recording';
+COMMENT ON COLUMN cost_bounds.module_id IS 'Module';
+COMMENT ON COLUMN cost_bounds.phase IS 'Phase; step for all of them, where there are several';
+COMMENT ON COLUMN cost_bounds.deployment IS 'eager or graph';
+COMMENT ON COLUMN cost_bounds.low_ns IS 'Lower bound of the cost, ns';
+COMMENT ON COLUMN cost_bounds.high_ns IS 'Upper bound of the cost, ns';
+COMMENT ON COLUMN cost_bounds.idle_low_ns IS 'Lower bound of the idle time in it, ns';
+COMMENT ON COLUMN cost_bounds.idle_high_ns IS 'Upper bound of the idle time in it, ns';
+
 CREATE TABLE term (
     run_id VARCHAR, module_id INTEGER, phase VARCHAR, deployment VARCHAR, kind VARCHAR,
     ns BIGINT, low_ns BIGINT, high_ns BIGINT

@@ -79,7 +79,8 @@ SELECT
     replay.condition,
     sum(replay.calls * source.median_ns) AS wall_ns,
     sum(replay.calls * source.busy_ns) AS busy_ns,
-    sum(replay.calls * (source.high_ns - source.low_ns)) AS spread_ns,
+    sum(replay.calls * source.low_ns) AS low_ns,
+    sum(replay.calls * source.high_ns) AS high_ns,
     bool_or(source.module_id <> replay.module_id) AS shared
 FROM replay
 JOIN replay AS source ON source.replay_id = replay.measured_id
@@ -91,7 +92,8 @@ COMMENT ON COLUMN _measured.phase IS 'Phase';
 COMMENT ON COLUMN _measured.condition IS 'hot, cold or graph';
 COMMENT ON COLUMN _measured.wall_ns IS 'Bare wall, ns';
 COMMENT ON COLUMN _measured.busy_ns IS 'Union of kernel intervals (U), ns';
-COMMENT ON COLUMN _measured.spread_ns IS 'High less low bound of the bare wall, ns';
+COMMENT ON COLUMN _measured.low_ns IS 'Lower bound of the bare wall, ns';
+COMMENT ON COLUMN _measured.high_ns IS 'Upper bound of the bare wall, ns';
 COMMENT ON COLUMN _measured.shared IS 'Whether an identical module was measured in its place';
 
 -- The isolated figure of every module: its own, else the sum over the nearest measured modules
@@ -105,7 +107,8 @@ WITH RECURSIVE node AS (
         module.parent_id,
         own.wall_ns,
         own.busy_ns,
-        own.spread_ns,
+        own.low_ns,
+        own.high_ns,
         own.shared,
         own.module_id IS NOT NULL AS measured,
         own.module_id IS NULL
@@ -137,7 +140,8 @@ SELECT
     condition,
     sum(wall_ns) AS wall_ns,
     sum(busy_ns) AS busy_ns,
-    sum(spread_ns) AS spread_ns,
+    sum(low_ns) AS low_ns,
+    sum(high_ns) AS high_ns,
     CASE
         WHEN bool_or(measured AND ancestor_id = module_id AND shared) THEN 'shared'
         WHEN bool_or(measured AND ancestor_id = module_id) THEN 'replay'
@@ -153,7 +157,8 @@ COMMENT ON COLUMN _isolated.phase IS 'Phase';
 COMMENT ON COLUMN _isolated.condition IS 'hot, cold or graph';
 COMMENT ON COLUMN _isolated.wall_ns IS 'Bare wall, ns';
 COMMENT ON COLUMN _isolated.busy_ns IS 'Union of kernel intervals (U), ns';
-COMMENT ON COLUMN _isolated.spread_ns IS 'High less low bound of the bare wall, ns';
+COMMENT ON COLUMN _isolated.low_ns IS 'Lower bound of the bare wall, ns';
+COMMENT ON COLUMN _isolated.high_ns IS 'Upper bound of the bare wall, ns';
 COMMENT ON COLUMN _isolated.isolated_from IS
     'replay, shared, children or partial; NULL where nothing was measured';
 

@@ -35,9 +35,13 @@ SELECT
     knockout.marginal_ns / 1e3 AS knockout_us,
     knockout.low_ns / 1e3 AS knockout_low_us,
     knockout.high_ns / 1e3 AS knockout_high_us,
-    hot.spread_ns / nullif(hot.wall_ns, 0) AS spread,
+    (hot.high_ns - hot.low_ns) / nullif(hot.wall_ns, 0) AS spread,
     verdict.text AS verdict,
-    hot.isolated_from
+    hot.isolated_from,
+    bounds.low_ns / 1e3 AS cost_low_us,
+    bounds.high_ns / 1e3 AS cost_high_us,
+    hot.low_ns / 1e3 AS isolated_low_us,
+    hot.high_ns / 1e3 AS isolated_high_us
 FROM _cost AS cost
 JOIN module USING (module_id)
 LEFT JOIN module_context AS context
@@ -46,6 +50,10 @@ LEFT JOIN _isolated AS hot
     ON hot.module_id = cost.module_id AND hot.phase = cost.phase AND hot.condition = 'hot'
 LEFT JOIN _isolated AS cold
     ON cold.module_id = cost.module_id AND cold.phase = cost.phase AND cold.condition = 'cold'
+LEFT JOIN cost_bounds AS bounds
+    ON bounds.module_id = cost.module_id
+    AND bounds.phase = cost.phase
+    AND bounds.deployment = cost.deployment
 LEFT JOIN _terms
     ON _terms.module_id = cost.module_id
     AND _terms.phase = cost.phase
@@ -114,6 +122,11 @@ COMMENT ON COLUMN compare.verdict IS 'One sentence: which number to believe, and
 COMMENT ON COLUMN compare.isolated_from IS
     'replay (measured itself), shared (an identical module was measured), children (sum over '
     'modules below it), partial (that sum, with some not measured)';
+COMMENT ON COLUMN compare.cost_low_us IS 'Lower bound of cost_us, us';
+COMMENT ON COLUMN compare.cost_high_us IS
+    'Upper bound of cost_us, us; the error is within noise where the two intervals meet';
+COMMENT ON COLUMN compare.isolated_low_us IS 'Lower bound of isolated_us, us';
+COMMENT ON COLUMN compare.isolated_high_us IS 'Upper bound of isolated_us, us';
 
 CREATE VIEW step_partition AS
 SELECT

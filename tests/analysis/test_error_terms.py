@@ -5,7 +5,7 @@ import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cb_trace.analysis import BareStep, step_partition, terms
+from cb_trace.analysis import BareStep, cost_bounds, scaled_partition, step_parts, terms
 from cb_trace.bundle import Deployment
 from tests.analysis.timelines import LIST, MODULE, ROOT, A, B, C, D, Timeline
 from tests.frames import frame
@@ -54,16 +54,12 @@ def run(
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The terms, and the partition they were held against."""
     frames = timeline.frames()
-    partition = step_partition(
-        **frames,
-        launch=timeline.launch_frame(),
-        run_id="r",
-        bare=bare or {},
-        device_type=device_type,
-    )
+    parts = step_parts(**frames, launch=timeline.launch_frame(), device_type=device_type)
+    partition = scaled_partition(parts, run_id="r", bare=bare or {})
     op = frame("op", *({"op_id": id_, "name": name} for name, id_ in OPS.items()))
     found = terms(
         partition=partition,
+        cost_bounds=cost_bounds(parts, partition, MODULE, run_id="r", bare=bare or {}),
         op=op,
         replay=frame("replay", *replays.records),
         replay_kernel=frame("replay_kernel", *replays.links),

@@ -56,8 +56,8 @@ def lost(
         ),
     )
     found = marginal_costs(
-        {deployment: stepped(timeline)}, MODULE, partition, parts or Parts(), run_id="r", bare=bare,
-        device_type="cuda",
+        {deployment: stepped(timeline)}, MODULE, partition, frame("cost_bounds"), parts or Parts(),
+        run_id="r", bare=bare, device_type="cuda",
     )  # fmt: skip
     rows = found.filter(pl.col("kind") == "marginal")
     return dict(rows.select("module_id", "ns").iter_rows())
@@ -179,8 +179,9 @@ def test_the_figure_is_the_median_over_steps_and_bounds_are_all_of_them() -> Non
         {"module_id": A, "phase": "forward", "deployment": "graph", "kind": "busy", "ns": 1},
     )
     found = marginal_costs(
-        {"graph": [one, one]}, MODULE, partition, Parts(), run_id="r", bare=bare, device_type="cuda"
-    )
+        {"graph": [one, one]}, MODULE, partition, frame("cost_bounds"), Parts(),
+        run_id="r", bare=bare, device_type="cuda",
+    )  # fmt: skip
     row = found.filter(kind="marginal", module_id=A).row(0, named=True)
     assert (row["ns"], row["low_ns"], row["high_ns"]) == (52_000, 51_000, 54_000)
 
@@ -191,8 +192,8 @@ def test_the_step_from_its_parts() -> None:
     for deployment, expected in wanted.items():
         bare: dict[Deployment, BareStep] = {deployment: Interval(1, 1, 1)}
         found = marginal_costs(
-            {deployment: stepped(host_chain())}, MODULE, frame("partition"), parts, run_id="r",
-            bare=bare, device_type="cuda",
+            {deployment: stepped(host_chain())}, MODULE, frame("partition"),
+            frame("cost_bounds"), parts, run_id="r", bare=bare, device_type="cuda",
         )  # fmt: skip
         whole = dict(found.select("kind", "ns").iter_rows())
         assert whole == {"predicted": expected, "kernel_sum": 15_000, "isolation_sum": 70_000}
@@ -200,16 +201,20 @@ def test_the_step_from_its_parts() -> None:
 
 def test_on_a_cpu_the_marginal_cost_is_the_cost() -> None:
     rows = [
-        {"module_id": m, "phase": "forward", "deployment": "eager", "kind": kind, "ns": ns,
-         "low_ns": ns - 1, "high_ns": ns + 1}
+        {"module_id": m, "phase": "forward", "deployment": "eager", "kind": kind, "ns": ns}
         for m, kind, ns in ((ROOT, "idle_host", 10), (A, "busy", 20), (C, "busy", 5))
-    ]  # fmt: skip
+    ]
+    bounds = [
+        {"module_id": m, "phase": "forward", "deployment": "eager", "low_ns": low, "high_ns": high}
+        for m, low, high in ((ROOT, 34, 36), (A, 23, 27), (C, 4, 6))
+    ]
     bare: dict[Deployment, BareStep] = {"eager": Interval(35, 35, 35)}
     found = marginal_costs(
-        {}, MODULE, frame("partition", *rows), Parts(), run_id="r", bare=bare, device_type="cpu"
-    )
+        {}, MODULE, frame("partition", *rows), frame("cost_bounds", *bounds), Parts(),
+        run_id="r", bare=bare, device_type="cpu",
+    )  # fmt: skip
     assert found.select("module_id", "ns", "low_ns", "high_ns").rows() == [
-        (ROOT, 35, 32, 38),
+        (ROOT, 35, 34, 36),
         (A, 25, 23, 27),
         (C, 5, 4, 6),
     ]

@@ -1,5 +1,6 @@
 from typing import Any
 
+import polars as pl
 import pytest
 
 from cb_trace.analysis import Figures, Interval, verdict, verdicts
@@ -87,6 +88,15 @@ def part(module: int | None, kind: str, ns: int) -> dict[str, Any]:
     return row | {"ns": ns, "low_ns": ns, "high_ns": ns}
 
 
+def bounds(*sure: tuple[int, str, int]) -> pl.DataFrame:
+    """Costs that are known exactly."""
+    rows = (
+        {"module_id": module, "phase": phase, "deployment": "eager", "low_ns": ns, "high_ns": ns}
+        for module, phase, ns in sure
+    )
+    return frame("cost_bounds", *rows)
+
+
 def test_one_row_a_module_of_the_partition_with_containers() -> None:
     partition = frame(
         "partition",
@@ -97,7 +107,9 @@ def test_one_row_a_module_of_the_partition_with_containers() -> None:
     )
     term = frame("term", part(D, "launch", 40000), part(LIST, "launch", 40000))
     replays = frame("replay", replay(D, 30000), replay(A, None, skipped="out of memory"))
-    rows = verdicts(partition, term, replays, MODULE, run_id="r")
+    sure = ((0, 28000), (A, 8000), (LIST, 20000), (D, 20000))
+    known = bounds(*((module, "forward", ns) for module, ns in sure))
+    rows = verdicts(partition, known, term, replays, MODULE, run_id="r")
     root = "costs 28 µs in the eager step; not replayed alone"
     cause = "40 µs launch latency or a lower clock"
     alone = f"60 µs, of which {cause}; costs 20 µs in the eager step: believe the 20"
@@ -113,7 +125,9 @@ def test_training_has_a_sentence_for_all_phases_together() -> None:
     partition = frame(
         "partition", part(A, "busy", 7000), part(A, "busy", 2000) | {"phase": "backward"}
     )
-    rows = verdicts(partition, frame("term"), frame("replay"), MODULE, run_id="r")
+    phases = {"backward": 2000, "forward": 7000, "step": 9000}
+    known = bounds(*((module, phase, ns) for module in (0, A) for phase, ns in phases.items()))
+    rows = verdicts(partition, known, frame("term"), frame("replay"), MODULE, run_id="r")
     costs = {
         phase: text
         for module, phase, text in rows.select("module_id", "phase", "text").rows()
@@ -130,7 +144,8 @@ def test_the_graph_replay_of_a_container_is_that_of_its_parts() -> None:
     partition = frame("partition", part(D, "busy", 20000))
     term = frame("term", part(D, "launch", 40000), part(LIST, "launch", 40000))
     replays = frame("replay", replay(D, 30000), replay(D, 12000, condition="graph"))
-    rows = verdicts(partition, term, replays, MODULE, run_id="r")
+    known = bounds(*((module, "forward", 20000) for module in (0, LIST, D)))
+    rows = verdicts(partition, known, term, replays, MODULE, run_id="r")
     sentences = dict(rows.select("module_id", "text").rows())
     for module in (D, LIST):
         assert "of which 36 µs launch latency, 4.0 µs slower device back" in sentences[module]

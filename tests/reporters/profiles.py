@@ -29,11 +29,31 @@ IDLE_HOST_NS, UNATTRIBUTED_NS, STEP_NS = 100_000, 30_000, 1_000_000
 def write_profile(target: Path, **changes: list[Row]) -> Path:
     """Write the profile; ``changes`` are rows to add, by table, or ``run`` to replace."""
     tables = {**_tables(), "run": changes.pop("run")} if "run" in changes else _tables()
+    names = {**tables, **changes}
+    merged = {name: [*tables.get(name, []), *changes.get(name, [])] for name in names}
+    merged.setdefault("cost_bounds", _cost_bounds(merged["partition"], merged["module"]))
     with create(target, force=True) as draft:
-        for table in {**tables, **changes}:
-            rows = [*tables.get(table, []), *changes.get(table, [])]
+        for table, rows in merged.items():
             append(draft.connection, table, _frame(table, rows))
     return target
+
+
+def _cost_bounds(partition: list[Row], module: list[Row]) -> list[Row]:
+    """Costs are known to 1 %, as the step is; in the graph exactly."""
+    parents = {row["module_id"]: row.get("parent_id") for row in module}
+    costs: dict[tuple[int, str, str], int] = {}
+    for row in partition:
+        above = row.get("module_id")
+        while above is not None:
+            place = (above, row["phase"], row["deployment"])
+            costs[place] = costs.get(place, 0) + row["ns"]
+            above = parents[above]
+    return [
+        {"run_id": RUN, "module_id": module_id, "phase": phase, "deployment": deployment,
+         "low_ns": ns - wide, "high_ns": ns + wide}
+        for (module_id, phase, deployment), ns in costs.items()
+        for wide in (0 if deployment == "graph" else ns // 100,)
+    ]  # fmt: skip
 
 
 def _frame(table: str, rows: list[Row]) -> pl.DataFrame:

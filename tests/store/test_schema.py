@@ -14,7 +14,8 @@ COMPARE = """
     run_id deployment path class phase ts_ns dur_ns perfetto_url calls kernels context_us busy_us
     exposed_us cost_us marginal_us isolated_us isolated_gpu_us isolated_cold_us error_us error_ratio
     launch_us cache_us kernel_choice_us fusion_us overlap_us contention_us idle_us residual_us
-    knockout_us knockout_low_us knockout_high_us spread verdict isolated_from
+    knockout_us knockout_low_us knockout_high_us spread verdict isolated_from cost_low_us
+    cost_high_us isolated_low_us isolated_high_us
 """
 
 
