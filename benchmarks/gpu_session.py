@@ -27,6 +27,7 @@ from cb_trace.capture.options import Dtype, RecordOptions, StepPhase  # noqa: E4
 from cb_trace.capture.output import bundle_at  # noqa: E402
 from cb_trace.capture.record import record  # noqa: E402
 from cb_trace.providers import Setting, load  # noqa: E402
+from cb_trace.replay.knockout import KnockoutOptions  # noqa: E402
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +45,7 @@ class Sample:
     profiled_calls: int = 2  # of every replay; more only makes the file larger
     replay_seconds: float = 25.0  # 0: no replay
     compare_plain: bool = True  # of compiled models
+    knockout: int = 0  # so many modules are also taken out of the step
 
     @property
     def command(self) -> str:
@@ -52,6 +54,7 @@ class Sample:
         settings = "".join(f" --set {key}={value}" for key, value in self.settings.items())
         how = "" if self.phase == "forward" else f" --phase {self.phase}"
         how += "" if self.mode == "eager" else f" --mode {self.mode}"
+        how += f" --knockout=top:{self.knockout}" if self.knockout else ""
         return (
             f"cb-trace {verb} {self.provider} --preset {self.preset}{settings}{how}"
             f" --dtype {self.dtype} --steps {self.steps} -o {self.name}.zip"
@@ -72,8 +75,9 @@ FORWARD = (
         preset="gpt2",
         settings={"batch": 1, "seq": 64},
         dtype="bf16",
+        knockout=10,
     ),
-    Sample(name="deepfm_paper", provider="deepfm", preset="paper"),
+    Sample(name="deepfm_paper", provider="deepfm", preset="paper", knockout=10),
 )
 # Smaller ones: what counts is every phase and mode, and files that can be kept.
 _MODELS: dict[str, tuple[str, dict[str, Setting], Dtype]] = {
@@ -142,7 +146,7 @@ def main() -> int:
 def _chosen(only: list[str]) -> list[Sample]:
     named = [sample for sample in SAMPLES if sample.name in only]
     grouped = [sample for group in only for sample in GROUPS.get(group, ())]
-    return list(dict.fromkeys([*grouped, *named]))
+    return list({sample.name: sample for sample in [*grouped, *named]}.values())
 
 
 def run_tests() -> int:
@@ -169,10 +173,15 @@ def record_sample(sample: Sample, out: Path, device: str) -> tuple[str, ...]:
         replay_seconds=sample.replay_seconds,
         compare_plain=sample.compare_plain,
         bare_seconds=2.0 if sample in FORWARD else 0.7,
+        knockout=_knockout(sample),
     )
     with bundle_at(target, force=True) as folder:
         manifest = record(workload, folder, options, provider=sample.provider, progress=_progress)
     return _row(sample, manifest, time.perf_counter() - begin, target)
+
+
+def _knockout(sample: Sample) -> KnockoutOptions | None:
+    return KnockoutOptions(top=sample.knockout, budget_seconds=12.0) if sample.knockout else None
 
 
 def _row(sample: Sample, manifest: Manifest, seconds: float, target: Path) -> tuple[str, ...]:

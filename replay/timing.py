@@ -1,7 +1,7 @@
 """Bare timing: wall time of a callable with no profiler attached.
 
 On CUDA a window is a pair of events on the current stream, on the CPU ``perf_counter_ns``. An
-empty window costs something itself (15 µs on an H200, shared facts h200.md), so its median is
+empty window costs something itself (15 µs on an H200, shared facts h200.md), so it is
 measured once a device and subtracted. Nothing but the callable runs inside a window.
 """
 
@@ -123,21 +123,25 @@ def noise(samples: Sequence[int]) -> float:
 
 @cache
 def empty_window_ns(device: torch.device) -> int:
-    """Median length of a window with nothing inside, opened on an empty queue."""
-    return _median_empty(device, None, queued=False)
+    """Length of a window with nothing inside, opened on an empty queue: the shortest of many.
+
+    A host that stumbles makes an empty window longer, but not a window whose second event waits
+    for the device. Taking more off than an undisturbed window costs would make steps too short:
+    with the median a step of 960 µs read 865 on an H200 whose host was slow at that moment.
+    """
+    return _shortest_empty(device, None, queued=False)
 
 
 def _queued_empty_window_ns(before: Run | None, device: torch.device) -> int:
     if device.type != "cuda":  # there is no queue
         return empty_window_ns(device)
-    return _median_empty(device, before, queued=True, windows=5)
+    return _shortest_empty(device, before, queued=True, windows=5)
 
 
-def _median_empty(
+def _shortest_empty(
     device: torch.device, before: Run | None, *, queued: bool, windows: int = 51
 ) -> int:
-    lengths = [_window_ns(_nothing, device, 0, before, queued=queued) for _ in range(windows)]
-    return round(statistics.median(lengths))
+    return min(_window_ns(_nothing, device, 0, before, queued=queued) for _ in range(windows))
 
 
 def _nothing() -> None:

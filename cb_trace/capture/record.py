@@ -55,7 +55,7 @@ from cb_trace.errors import CbTraceError
 from cb_trace.providers.workload import Workload
 from cb_trace.replay.graph import GraphCapture, capture_graph
 from cb_trace.replay.knockout import check_paths, knock_out
-from cb_trace.replay.timing import time_block
+from cb_trace.replay.timing import calls_per_sample, time_block
 from cb_trace.replay.walk import Replayer, ReplayOptions
 from cb_trace.version import VERSION
 
@@ -219,6 +219,8 @@ class _Recording:
             self.device,
             min_samples=self.options.bare_samples,
             min_seconds=self.options.bare_seconds,
+            # A graph can be as short as a stumble of the host: then many a window.
+            calls=calls_per_sample(run, self.device) if deployment == "graph" else 1,
         )
         self.samples.append(StepSamples(kind=kind, deployment=deployment, ns=samples))
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from cb_trace.replay.graph import capture_graph
+from cb_trace.replay import timing
 from cb_trace.replay.timing import calls_per_sample, empty_window_ns, noise, time_block
 
 CPU = torch.device("cpu")
@@ -77,6 +78,12 @@ def test_short_runs_are_batched_and_long_ones_are_not() -> None:
 def test_an_empty_window_costs_something_and_is_measured_once() -> None:
     assert empty_window_ns(CPU) > 0
     assert empty_window_ns(CPU) == empty_window_ns(torch.device("cpu"))
+
+
+def test_a_stumbling_host_makes_the_empty_window_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths = iter([900, 15, 870, *[880] * 48])
+    monkeypatch.setattr(timing, "_window_ns", lambda *_, **__: next(lengths))
+    assert timing._shortest_empty(CPU, None, queued=False) == 15
 
 
 def test_no_graph_without_cuda() -> None:
