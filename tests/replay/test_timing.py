@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
-from cb_trace.replay.graph import capture_graph
 from cb_trace.replay import timing
+from cb_trace.replay.graph import capture_graph
 from cb_trace.replay.timing import calls_per_sample, empty_window_ns, noise, time_block
 
 CPU = torch.device("cpu")
