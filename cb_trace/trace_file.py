@@ -36,6 +36,8 @@ HEADER_KEYS = (
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 _END = re.compile(rb"\n\s*\]\s*,?")
 _WINDOW = 1 << 16
+# Inductor names the file of each generated kernel: the name says which, its folder where we are.
+_KERNEL_FOLDER = re.compile(rb'("kernel_file"\s*:\s*")[^"]*/')
 
 
 class Exporter(Protocol):
@@ -55,7 +57,8 @@ def export_trace(profiler: Exporter, target: Path) -> None:
 def clean_trace(raw: Path, target: Path) -> None:
     """Write the Kineto file ``raw`` (plain JSON) to ``target`` (gzip) with a clean header.
 
-    The events keep their bytes; the file's own name stands for its path in ``traceName``.
+    The events keep their bytes, but for the folder in ``kernel_file``; the file's own name stands
+    for its path in ``traceName``.
 
     :raises ValueError: ``raw`` is no Kineto file.
     """
@@ -79,9 +82,9 @@ def _write(source: Any, length: int, header: dict[str, Any], target: Path) -> No
     with part.open("wb") as file, gzip.GzipFile("", "wb", 6, file, mtime=0) as out:
         out.write(json.dumps(header)[:-1].encode() + b', "traceEvents": [')
         while length > 0:
-            block = source.read(min(length, 1 << 20))
-            out.write(block)
-            length -= len(block)
+            line = source.readline(length)
+            length -= len(line)
+            out.write(_KERNEL_FOLDER.sub(rb"\1", line) if b'"kernel_file"' in line else line)
         out.write(b"\n]}\n")
     shutil.move(part, target)
 

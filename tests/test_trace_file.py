@@ -85,3 +85,12 @@ def test_equal_traces_give_equal_files(tmp_path: Path) -> None:
 def test_no_kineto_file(tmp_path: Path, text: str) -> None:
     with pytest.raises(ValueError, match=r"traceEvents|no end"):
         cleaned(tmp_path, text)
+
+
+def test_a_kernels_file_keeps_its_name_only(tmp_path: Path) -> None:
+    inner = '"args": {"kernel_file": "/home/someone/cache/ab/cabc.py", "kernel_hash": "x/y"}'
+    event = f'\n{{"ph": "X", "name": "triton_poi", "ts": 1, "dur": 1, {inner}}}\n]'
+    document = cleaned(tmp_path, HEAD + event + "}")
+    events = document["traceEvents"]
+    assert isinstance(events, list)
+    assert events[0]["args"] == {"kernel_file": "cabc.py", "kernel_hash": "x/y"}
