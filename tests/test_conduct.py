@@ -294,6 +294,9 @@ def test_a_recording_that_ships_end_to_end(tmp_path: Path, bundle: Path) -> None
         "AS device USING (trace_id) WHERE device.ns <> (SELECT sum(coverage.ns) FROM coverage "
         "WHERE coverage.trace_id = trace.trace_id)",
     ) == []  # fmt: skip
+    # Every kernel inside a step has a module: eager, compiled, graphed, backward and optimizer.
+    lost = "SELECT reason FROM coverage WHERE role = 'context' AND status = 'unattributed'"
+    assert set(rows(profile, lost)) <= {("outside every step",)}
     # The parts of each deployment sum to the median of its bare steps.
     split = dict(rows(profile, "SELECT deployment, sum(ns)::BIGINT FROM step_partition GROUP BY 1"))
     assert split
