@@ -131,9 +131,22 @@ def test_partial_sum_is_no_error(tmp_path: Path) -> None:
             "measured_id": 21, "call_index": 1, "calls": 1, "skipped": "budget",
         },
     ]  # fmt: skip
-    block = row(read(write_profile(tmp_path / "p.duckdb", replay=extra)), "h.0")
+    comparison = read(write_profile(tmp_path / "p.duckdb", replay=extra))
+    block = row(comparison, "h.0")
     assert block.partial
     assert not block.exceeds(0.0)
+    assert "budget" in {skipped.reason for skipped in comparison.skipped}
+
+
+def test_a_module_without_a_graph_alone_was_still_measured_alone(tmp_path: Path) -> None:
+    extra = [
+        {
+            "run_id": RUN, "module_id": 3, "phase": "forward", "condition": "graph",
+            "replay_id": 30, "measured_id": 30, "call_index": 0, "calls": 1, "skipped": "no graph",
+        },
+    ]  # fmt: skip
+    comparison = read(write_profile(tmp_path / "p.duckdb", replay=extra))
+    assert [skipped.path for skipped in comparison.skipped] == ["head"]
 
 
 def test_the_lowest_rank_is_shown_and_another_on_request(tmp_path: Path) -> None:
