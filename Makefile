@@ -11,7 +11,7 @@ demo: $(VENV)/.installed
 	$(RUN)/cb-trace compare demo/nanogpt.duckdb --depth 3
 
 test: $(VENV)/.installed
-	$(RUN)/python -m pytest -n auto
+	$(RUN)/python -m pytest -n auto --dist worksteal
 
 lint: $(VENV)/.installed
 	$(RUN)/ruff format --check .
