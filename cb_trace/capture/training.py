@@ -25,7 +25,9 @@ class TrainingStep:
     Gradients are dropped at the end, so every step allocates its own and none is added to.
     """
 
-    def __init__(self, workload: Workload, autocast: Callable[[], AbstractContextManager[Any]]):
+    def __init__(
+        self, workload: Workload, autocast: Callable[[], AbstractContextManager[Any]]
+    ) -> None:
         self.notes: list[Note] = []
         self._workload, self._autocast = workload, autocast
         self._loss = workload.loss or _mean_of_outputs
