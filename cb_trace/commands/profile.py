@@ -73,8 +73,8 @@ def command(
 ) -> None:
     """Record a workload, replay every module alone, and store both as a profile.
 
-    PROVIDER is a workload that ships (nanogpt, deepfm), an installed one, or your own function as
-    pkg.module:function. Ctrl-C keeps what was measured.
+    PROVIDER is a workload that ships (nanogpt, deepfm, dlrm), an installed one, or your own
+    function as pkg.module:function. Ctrl-C keeps what was measured.
     """
     request = Request(
         provider=provider,

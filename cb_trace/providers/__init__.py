@@ -17,6 +17,7 @@ ENTRY_POINTS = "cb_trace.providers"
 PRESET = "preset"  # kept among a workload's settings, so that a manifest can rebuild it
 _BUILT_IN = {
     "deepfm": "cb_trace.providers.deepfm:PROVIDER",
+    "dlrm": "cb_trace.providers.dlrm:PROVIDER",
     "nanogpt": "cb_trace.providers.nanogpt:PROVIDER",
 }
 

@@ -15,11 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from cb_trace.providers.bags import Bag, Bags, check_law, drawn_bag
 from cb_trace.providers.workload import Provider
-
-_SCATTER = 2_654_435_761  # a prime above every table size: ids keep their frequencies, not order
-
-Bags = tuple[tuple[Tensor, Tensor], ...]  # a feature: ids (N,), offsets (B + 1,), both int64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,10 +37,9 @@ class Config:
         for name in ("batch", "dense", "hidden", "width", "tables", "rows_min", "pooling"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1")
-        if not self.rows_min <= self.rows_max < _SCATTER:
-            raise ValueError(f"rows_max must be at least rows_min and below {_SCATTER}")
-        if self.skew < 0 or self.skew == 1:
-            raise ValueError("skew must be 0 or more, and not exactly 1")
+        if self.rows_min > self.rows_max:
+            raise ValueError("rows_max must be at least rows_min")
+        check_law(self.rows_max, self.skew)
 
     def rows(self, table: int) -> int:
         """Rows of a table."""
@@ -158,21 +154,10 @@ class DeepFMDLRM(nn.Module):
         return out
 
 
-def _draw(rows: int, count: int, skew: float) -> Tensor:
-    """``count`` ids of a table with probability ∝ rank^−skew, by inverting the continuous law."""
-    uniform = torch.rand(count, dtype=torch.float64)
-    power = 1.0 - skew
-    rank = (1.0 + uniform * ((rows + 1.0) ** power - 1.0)) ** (1.0 / power)
-    order: Tensor = rank.long().clamp_(1, rows) - 1
-    return order * _SCATTER % rows
-
-
-def _bag(config: Config, table: int) -> tuple[Tensor, Tensor]:
+def _bag(config: Config, table: int) -> Bag:
     """Ids and offsets of a feature; bag lengths are uniform on 0 … 2 × pooling."""
     lengths = torch.randint(2 * config.pooling + 1, (config.batch,))
-    offsets = torch.zeros(config.batch + 1, dtype=torch.int64)
-    torch.cumsum(lengths, dim=0, out=offsets[1:])
-    return _draw(config.rows(table), int(offsets[-1]), config.skew), offsets
+    return drawn_bag(config.rows(table), lengths, config.skew)
 
 
 def _build(config: Config, device: str) -> tuple[nn.Module, tuple[Tensor, Bags], dict[str, Tensor]]:

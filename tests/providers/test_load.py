@@ -58,9 +58,10 @@ def user_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str
 
 
 def test_shipped_providers_are_listed() -> None:
-    assert {"deepfm", "nanogpt"} <= set(names())
+    assert {"deepfm", "dlrm", "nanogpt"} <= set(names())
     assert list(provider("nanogpt").presets) == ["tiny", "gpt2"]
     assert list(provider("deepfm").presets) == ["tiny", "paper"]
+    assert list(provider("dlrm").presets) == ["tiny", "default", "ddp", "mlperf"]
 
 
 def test_settings_are_complete_so_that_a_manifest_rebuilds_the_workload() -> None:
@@ -85,7 +86,7 @@ def test_another_seed_is_another_model() -> None:
 @pytest.mark.parametrize(
     ("name", "arguments", "words"),
     [
-        ("nanogtp", {}, "unknown provider 'nanogtp' (one of deepfm, nanogpt"),
+        ("nanogtp", {}, "unknown provider 'nanogtp' (one of deepfm, dlrm, nanogpt"),
         ("nanogpt", {"preset": "huge"}, "nanogpt has no preset 'huge' (one of tiny, gpt2)"),
         ("nanogpt", {"settings": {"depth": "2"}}, "no setting 'depth' (it has: batch, seq"),
         ("nanogpt", {"settings": {"batch": "two"}}, "batch='two' is not a whole number"),
@@ -96,6 +97,11 @@ def test_another_seed_is_another_model() -> None:
         ("nanogpt", {"settings": {"heads": "3"}}, "width 128 is no multiple of 3 heads"),
         ("nanogpt", {"settings": {"batch": "0"}}, "batch must be at least 1"),
         ("deepfm", {"settings": {"skew": "1"}}, "skew must be 0 or more, and not exactly 1"),
+        ("deepfm", {"settings": {"rows_max": "9"}}, "rows_max must be at least rows_min"),
+        ("dlrm", {"settings": {"rows": "0x3"}}, "rows must be at least 1 and below"),
+        ("dlrm", {"settings": {"rows": "many"}}, "dlrm: invalid literal for int"),
+        ("dlrm", {"settings": {"bottom": "16"}}, "bottom needs two widths or more, top one"),
+        ("dlrm", {"settings": {"top": "32-0-1"}}, "widths must be at least 1, not 32-0-1"),
         ("no_such_module:f", {}, "cannot import no_such_module: ModuleNotFoundError"),
         ("my_models:f", {}, "my_models has no 'f'"),
         ("my_models:value", {}, "my_models:value is no function"),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
-from cb_trace.providers import load, provider
+from cb_trace.providers import dlrm, load, provider
 from cb_trace.providers.deepfm import Config, FactorizationMachine
 
 
@@ -72,3 +73,50 @@ def test_ids_are_skewed_in_range_and_in_uneven_bags() -> None:
         lengths = offsets.diff()
         assert (int(lengths.min()), int(lengths.max())) == (0, 2 * config.pooling)
         assert int(offsets[-1]) == len(ids)
+
+
+def test_dlrm_crosses_every_pair_of_features_once() -> None:
+    dense = torch.tensor([[1.0, 2.0]])
+    sparse = torch.tensor([[[3.0, 0.0], [0.0, 5.0]]])
+    crossed = dlrm.InteractionArch(3)(dense, sparse)
+    assert crossed.tolist() == [[1.0, 2.0, 3.0, 10.0, 0.0]]  # dense, then 1·2, 1·3, 2·3
+
+
+@pytest.mark.parametrize(
+    ("preset", "tables", "crosses", "mega_flops", "bytes_per_sample"),
+    [("default", 8, 100, 5.00, 204_800), ("ddp", 8, 164, 1.60, 40_960),
+     ("mlperf", 26, 479, 4.92, 13_312)],
+)  # fmt: skip
+def test_dlrm_presets_have_the_published_shapes(
+    preset: str, tables: int, crosses: int, mega_flops: float, bytes_per_sample: int
+) -> None:
+    config: dlrm.Config = provider("dlrm").presets[preset]
+    assert len(config.tables) == tables
+    assert tables * config.pooling * config.width * 4 == bytes_per_sample
+    with torch.device("meta"):
+        model = dlrm.DLRM(config)
+    linear = [module for module in model.modules() if isinstance(module, torch.nn.Linear)]
+    assert model.over_arch.model[0].in_features == crosses
+    dots = 2 * (tables + 1) ** 2 * config.width
+    flops = dots + sum(2 * layer.in_features * layer.out_features for layer in linear)
+    assert round(flops / 1e6, 2) == mega_flops
+    assert isinstance(model.over_arch.model[-1], torch.nn.Linear)
+
+
+def test_dlrm_runs_the_same_with_and_without_overlap_on_a_cpu() -> None:
+    plain, beside = (load("dlrm", settings={"overlap": overlap}) for overlap in (False, True))
+    assert beside.settings["overlap"] is True
+    assert beside.settings["rows"] == "500x3,2000"
+    with torch.no_grad():
+        outputs = [workload.model(*workload.args) for workload in (plain, beside)]
+    assert outputs[0].shape == (64, 1)
+    assert torch.equal(*outputs)
+
+
+def test_dlrm_cuts_tables_that_do_not_fit() -> None:
+    config = provider("dlrm").presets["mlperf"]
+    assert max(config.tables) == 40_000_000
+    capped = load("dlrm", settings={"rows": "3,5000", "rows_cap": "1000"})
+    assert [table.num_embeddings for table in capped.model.sparse_arch.embedding_bags.values()] == [
+        3, 1000,
+    ]  # fmt: skip
