@@ -174,10 +174,14 @@ class DLRM(nn.Module):
         return low, sparse
 
 
+def _stream(device: str) -> torch.cuda.Stream:
+    return torch.cuda.Stream(torch.device(device))  # type: ignore[no-untyped-call]
+
+
 def _build(config: Config, device: str) -> tuple[nn.Module, tuple[Tensor, Bags], dict[str, Tensor]]:
     beside = config.overlap and torch.device(device).type == "cuda"
     with torch.device(device):
-        model = DLRM(config, torch.cuda.Stream(device) if beside else None).eval()
+        model = DLRM(config, _stream(device) if beside else None).eval()
         dense = torch.randn(config.batch, _numbers(config.bottom)[0])
         lengths = torch.full((config.batch,), config.pooling, dtype=torch.int64)
         bags = tuple(drawn_bag(rows, lengths, config.skew) for rows in config.tables)
