@@ -98,12 +98,28 @@ class TraceRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SampleBlock:
+    """Samples taken in one go, and the device's clock right after the last of them.
+
+    Blocks of everything that is timed bare take turns, so that a slow drift meets all alike.
+    """
+
+    turn: int
+    samples: int  # of the list they belong to, in order
+    dropped: int = 0  # left out of it, as the device was throttled
+    sm_clock_mhz: int | None = None  # None: unknown
+    temperature_c: int | None = None
+    limits: list[str] = field(default_factory=list)  # what held the clock down
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepSamples:
     """Step timings of one kind; ``bare`` is wall time with no profiler attached."""
 
     kind: SampleKind
     deployment: Deployment
     ns: list[int]
+    blocks: list[SampleBlock] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +143,8 @@ class ReplayRecord:
     calls_per_sample: int = 0
     profiled_calls: int = 0
     skipped: str | None = None  # the reason; then no samples and no kernels
+    blocks: list[SampleBlock] = field(default_factory=list)
+    unlike: str | None = None  # why it was not left to share the measurement of its likes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-import subprocess
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,10 @@ from typing import Literal
 
 import torch
 
+from cb_trace.replay.clock import Clock, clock_of
 from cb_trace.replay.timing import synchronize
+
+LOAD_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +33,7 @@ class Environment:
 
 
 def environment(device: torch.device, load: Callable[[], object] | None = None) -> Environment:
-    """Describe a device; ``load`` is run over and over while its clock is read."""
+    """Describe a device; ``load`` is run over and over before its clock is read."""
     cpu = device.type == "cpu"
     if cpu:
         return Environment(
@@ -41,15 +44,15 @@ def environment(device: torch.device, load: Callable[[], object] | None = None) 
             cpu_threads=torch.get_num_threads(),
         )
     properties = torch.cuda.get_device_properties(device)
-    driver, clock = _nvidia_smi(device, load)
+    clock = clock_of(device)
     return Environment(
         device_type="cuda",
         device_name=str(properties.name),
         torch_version=torch.__version__,
         python_version=platform.python_version(),
         cuda_version=torch.version.cuda,
-        driver_version=driver,
-        sm_clock_mhz=clock,
+        driver_version=clock.driver_version,
+        sm_clock_mhz=_under_load(clock, device, load) if load else None,
         l2_bytes=getattr(properties, "L2_cache_size", None),
         cpu_threads=torch.get_num_threads(),
     )
@@ -64,21 +67,10 @@ def _cpu_name() -> str:
     return next((name for name in names if name), platform.machine())
 
 
-def _nvidia_smi(
-    device: torch.device, load: Callable[[], object] | None
-) -> tuple[str | None, int | None]:
-    """Driver version and SM clock, the clock with the device at work; None where unknown."""
-    query = ["nvidia-smi", "--query-gpu=driver_version,clocks.sm", "--format=csv,noheader,nounits"]
-    uuid = getattr(torch.cuda.get_device_properties(device), "uuid", None)
-    query.append(f"--id=GPU-{uuid}" if uuid is not None else f"--id={device.index or 0}")
-    try:
-        with subprocess.Popen(query, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as reader:
-            while load is not None and reader.poll() is None:
-                load()
-                synchronize(device)
-            answer = reader.communicate(timeout=30)[0].decode()
-    except (OSError, subprocess.SubprocessError):
-        return None, None
-    driver, _, clock = answer.strip().partition(",")
-    clock = clock.strip()
-    return driver.strip() or None, int(clock) if load and clock.isdecimal() else None
+def _under_load(clock: Clock, device: torch.device, load: Callable[[], object]) -> int | None:
+    """The SM clock once the device has been at work for a while."""
+    end = time.monotonic() + LOAD_SECONDS
+    while time.monotonic() < end:
+        load()
+        synchronize(device)
+    return clock.read().sm_clock_mhz
