@@ -63,8 +63,8 @@ def attribute(
         graph it is a call of the run that was captured.
     """
     origin = origins(events)
-    calls = _calls(events, module)
     autograd = backward(events.op, events.step)
+    calls = _calls(events, module, autograd)
     again = recomputed(calls.frame, autograd)
     found = _evidence(events, origin, calls, autograd, again)
     owners = gradient_owners(events, module, evidence.parameters, autograd)
@@ -94,9 +94,9 @@ def _glue(module: pl.DataFrame, step: pl.DataFrame, root_glue: bool) -> _Glue:
     return _Glue(root[0] if len(root) else None, steps_only=not step.is_empty())
 
 
-def _calls(events: TraceEvents, module: pl.DataFrame) -> Calls:
+def _calls(events: TraceEvents, module: pl.DataFrame, autograd: Backward) -> Calls:
     ranges = range_calls(events.annotation, module)
-    return ranges if ranges.frame.height else slice_calls(events.python_module, module)
+    return ranges if ranges.frame.height else slice_calls(events.python_module, module, autograd)
 
 
 def _evidence(

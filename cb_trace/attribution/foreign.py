@@ -4,10 +4,11 @@ From ``cb:`` annotations where there are any, by their paths; else from ``nn.Mod
 
 Slices name an instance by class and a counter that goes by first call inside the profile
 (``Linear_3``): it is the same instance within one file and says nothing about another file. The
-path of an instance is its caller's path, a dot and its name, ``GPT_0.Block_0.Linear_3``; it is
-stable wherever the window opens on the same calls. An instance called by several parents has the
-path of its first call, and the rest as aliases. Wrappers (``OptimizedModule``, DDP, FSDP, …) keep
-their own row, but the paths below leave them out, so that a wrapped model and a bare one compare.
+path of a module is its caller's path, a dot and its name, ``GPT_0.Block_0.Linear_3``; it is stable
+wherever the window opens on the same calls. An instance called by several parents is a module under
+each, with the other paths as aliases. Wrappers (``OptimizedModule``, DDP, FSDP, …) keep their own
+row, but the paths below leave them out, so that a wrapped model and a bare one compare, unless the
+trace has both.
 
 Either way the root is the path ``""``: nothing in the trace runs in it by itself, unless a
 ``cb:<root>`` range says so, and its inclusive figures are those of all modules.
@@ -17,57 +18,43 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from itertools import count
 
 import polars as pl
 
+from cb_trace.attribution.autograd import backward
 from cb_trace.attribution.events import TraceEvents
-from cb_trace.attribution.nesting import NOTHING
 from cb_trace.attribution.ranges import module_ranges
-from cb_trace.attribution.slices import SIGNATURE_PREFIX, in_order, stated_parents
+from cb_trace.attribution.slices import MOST_DEEP, SIGNATURE_PREFIX, Node, placed, slices_of
 from cb_trace.bundle import path_of_range
 from cb_trace.columns import polars_schema
 
 ROOT_CLASS = "(trace)"
 CAPTURE = "(capture)"
-MOST_DEEP = 200  # levels of a tree; what a stranger's trace nests deeper hangs off the last one
+MOST_ALIASES = 20
 WRAPPERS = {
     "OptimizedModule", "DataParallel", "DistributedDataParallel", "FullyShardedDataParallel",
     "CheckpointWrapper",
 }  # fmt: skip
 
 
-@dataclass(slots=True)
-class _Node:
-    path: str
-    class_name: str | None
-    parent: _Node | None
-    depth: int = 0
-    signature: str | None = None
-    aliases: list[str] = field(default_factory=list)
-    children: list[_Node] = field(default_factory=list)
-
-    def child(self, path: str, class_name: str | None, signature: str | None = None) -> _Node:
-        node = _Node(path, class_name, self, self.depth + 1, signature)
-        self.children.append(node)
-        return node
-
-
 def foreign_modules(events: TraceEvents, *, run_id: str, first_module_id: int = 0) -> pl.DataFrame:
     """Rows of table ``module`` for a foreign trace; empty where it names no module.
 
-    ``attribute`` needs nothing else: ranges are found by ``path``, slices by ``signature``, which
-    holds the instance (``nn.Module: Linear_3``). Sizes are NULL: a trace does not tell them.
+    ``attribute`` needs nothing else: ranges are found by ``path``, slices by ``parent_id`` and
+    ``signature``, which holds the instance (``nn.Module: Linear_3``). Sizes are NULL: a trace does
+    not tell them.
     """
     names = module_ranges(events.annotation)["name"].unique(maintain_order=True)
-    root = _from_paths(names) if len(names) else _from_slices(events.python_module)
+    root = _from_paths(names) if len(names) else _from_slices(events)
     nodes = list(_walk(root)) if root.children or len(names) else []
-    number = {id(node): first_module_id + at for at, node in enumerate(nodes)}
+    for at, node in enumerate(nodes):
+        node.module_id = first_module_id + at
     rows = [
         {
-            "module_id": number[id(node)], "run_id": run_id, "path": node.path,
+            "module_id": node.module_id, "run_id": run_id, "path": node.path,
             "class": node.class_name, "depth": node.depth, "ordinal": at,
-            "parent_id": None if node.parent is None else number[id(node.parent)],
+            "parent_id": None if node.parent is None else node.parent.module_id,
             "signature": node.signature, "aliases": json.dumps(node.aliases),
         }
         for at, node in enumerate(nodes)
@@ -94,46 +81,48 @@ def capture_modules(module: pl.DataFrame, captured: pl.DataFrame) -> pl.DataFram
     return below.with_columns(pl.col("parent_id").replace({theirs[0]: root[0]}))
 
 
-def _from_paths(names: Iterable[str]) -> _Node:
+def _from_paths(names: Iterable[str]) -> Node:
     """Every dot of a path is a step down the tree, whether the container was called or not."""
-    root = _Node("", ROOT_CLASS, None)
-    nodes = {"": root}
+    root = Node("", ROOT_CLASS, None)
     for name in names:
         path = path_of_range(name) or ""
-        parts = path.split(".", MOST_DEEP - 1) if path else []
         above = root
-        for depth in range(1, len(parts) + 1):
-            path = ".".join(parts[:depth])
-            if path not in nodes:
-                nodes[path] = above.child(path, None)
-            above = nodes[path]
+        for part in path.split(".", MOST_DEEP - 1) if path else ():
+            below = f"{above.path}.{part}" if above is not root else part
+            above = above.children.setdefault(part, Node(below, None, above, above.depth + 1))
     return root
 
 
-def _from_slices(python_module: pl.DataFrame) -> _Node:
-    """One node an instance, in order of first call."""
-    slices = in_order(python_module)
-    at = pl.Series("at", stated_parents(slices)).replace(NOTHING, None)
-    calls = slices.select("name", pl.col("name").gather(at).alias("caller"))
-    root = _Node("", ROOT_CLASS, None)
-    nodes: dict[str, _Node] = {}
-    for name, by in calls.unique(maintain_order=True).iter_rows():
-        caller = nodes.get(by, root)
-        while caller.depth >= MOST_DEEP and caller.parent is not None:
-            caller = caller.parent
-        path = _below(caller, name)
-        if name not in nodes:
-            nodes[name] = caller.child(path, _class_of(name), SIGNATURE_PREFIX + name)
-        elif path not in (nodes[name].path, *nodes[name].aliases) and caller is not nodes[name]:
-            nodes[name].aliases.append(path)
+def _from_slices(events: TraceEvents) -> Node:
+    """One node an instance and caller, in order of first call."""
+    root = Node("", ROOT_CLASS, None)
+    paths: dict[str, list[Node]] = {}  # of each instance
+    taken = {""}
+
+    def child(caller: Node, name: str) -> Node:
+        if name not in caller.children:
+            path = next(p for p in _paths(caller, name) if p not in taken)
+            signature = SIGNATURE_PREFIX + name
+            node = Node(path, _class_of(name), caller, caller.depth + 1, signature)
+            caller.children[name] = node
+            taken.add(path)
+            paths.setdefault(name, []).append(node)
+        return caller.children[name]
+
+    placed(slices_of(events.python_module, backward(events.op, events.step)), root, child)
+    for nodes in paths.values():
+        for node in nodes:
+            node.aliases = [n.path for n in nodes[: MOST_ALIASES + 1] if n is not node]
     return root
 
 
-def _below(caller: _Node, name: str) -> str:
-    above: _Node | None = caller
-    while above is not None and above.class_name in WRAPPERS:
-        above = above.parent
-    return f"{above.path}.{name}" if above is not None and above.path else name
+def _paths(caller: Node, name: str) -> Iterable[str]:
+    """A path without wrappers, then with them, then with a number."""
+    bare = next((n for n in caller.outwards() if n.class_name not in WRAPPERS), caller)
+    for above in (bare, caller):
+        yield f"{above.path}.{name}" if above.path else name
+    for number in count(2):
+        yield f"{caller.path}.{name} ({number})"
 
 
 def _class_of(name: str) -> str:
@@ -141,8 +130,8 @@ def _class_of(name: str) -> str:
     return head if head and counter.isdigit() else name
 
 
-def _walk(root: _Node) -> Iterable[_Node]:
+def _walk(root: Node) -> Iterable[Node]:
     """Parents before children, in order of first call."""
     yield root
-    for child in root.children:
+    for child in root.children.values():
         yield from _walk(child)

@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 from cb_trace.attribution import TraceEvents, attribute, foreign_modules
+from tests.attribution.brute import innermost
 from tests.attribution.kineto_reader import read
 from tests.attribution.outcomes import check
 
@@ -38,9 +39,19 @@ def attributed(events: TraceEvents) -> pl.DataFrame:
     module = foreign_modules(events, run_id="r")
     result = attribute(events, module, root_glue=False)
     check(events, result)
+    assert inclusive(module, result.kernel_module) == events.kernel["dur_ns"].sum()
     return result.kernel_module.join(
         module.select("module_id", "path"), on="module_id", how="left", maintain_order="left"
     )
+
+
+def inclusive(module: pl.DataFrame, rows: pl.DataFrame) -> int:
+    """What the tree's root holds with all that is below it, and what is unattributed."""
+    sums = dict(rows.group_by("module_id").agg(pl.col("ns").sum()).rows())
+    for number, parent_id in module.select("module_id", "parent_id").reverse().rows():
+        if parent_id is not None:
+            sums[parent_id] = sums.get(parent_id, 0) + sums.get(number, 0)
+    return int(sums.get(None, 0) + sums.get(0, 0))
 
 
 def time(rows: pl.DataFrame) -> int:
@@ -113,3 +124,47 @@ def test_kernels_launched_before_the_window_have_no_launch(shared_traces: Path) 
 def test_a_decode_graph_is_not_guessed(shared_traces: Path) -> None:
     rows = attributed(read(shared_traces / "public/mi300_sglang_decode_graph.json.gz"))
     assert rows.filter(pl.col("reason") == "graph replay, module unknown").height == 544
+
+
+def stated(events: TraceEvents, kernel_ids: set[int]) -> dict[int, tuple[str, ...]]:
+    """Kernel id → the instances around its launch, outermost first, by the stated parents alone."""
+    slices = {row["python_id"]: row for row in events.python_module.to_dicts()}
+    wanted = events.kernel.filter(pl.col("kernel_id").is_in(kernel_ids))
+    launched = wanted.select("launch_id", "kernel_id")
+    launches = events.launch.join(launched, on="launch_id").to_dicts()
+    rows = list(slices.values())
+    chains: dict[int, tuple[str, ...]] = {}
+    for launch, at in zip(launches, innermost(launches, rows), strict=True):
+        chain: list[str] = []
+        number = None if at is None else rows[at]["python_id"]
+        while number is not None:
+            chain.insert(0, slices[number]["name"])
+            number = slices[number]["parent_python_id"]
+        chains[launch["kernel_id"]] = tuple(chain)
+    return chains
+
+
+WITH_SLICES = [name for name, count in IN_MODULE.items() if count]
+
+
+@pytest.mark.parametrize("name", WITH_SLICES)
+def test_every_caller_holds_what_it_called(shared_traces: Path, name: str) -> None:
+    """The chain of modules above each kernel is the chain of slices above its launch.
+
+    So the inclusive sums over the tree are those over the slices, whoever shares an instance.
+    """
+    events = read(shared_traces / f"{name}.json.gz")
+    module = foreign_modules(events, run_id="r")
+    assert module["path"].is_unique().all()
+    above = dict(module.select("module_id", "parent_id").rows())
+    instance = dict(module.select("module_id", pl.col("signature").str.slice(11)).rows())
+    rows = attribute(events, module, root_glue=False).kernel_module
+    found = dict(rows.filter(pl.col("method") == "python").select("kernel_id", "module_id").rows())
+    assert len(found) == IN_MODULE[name]
+    for kernel_id, chain in stated(events, set(found)).items():
+        number = found[kernel_id]
+        upwards: list[str] = []
+        while above[number] is not None:
+            upwards.insert(0, instance[number])
+            number = above[number]
+        assert tuple(upwards) == chain
