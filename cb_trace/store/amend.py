@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cb_trace.errors import CbTraceError
-from cb_trace.store.draft import Draft, remove_part, run_script
+from cb_trace.store.draft import Draft, remove_part
 from cb_trace.store.opening import open_profile
+from cb_trace.store.template import run_script
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

@@ -13,7 +13,7 @@ import pytest
 
 from cb_trace.errors import CbTraceError
 from cb_trace.store import append, create, open_profile
-from cb_trace.store.draft import BLOCK_SIZE
+from cb_trace.store.template import BLOCK_SIZE
 from tests.frames import frame
 from tests.store.profiles import base_rows, write_profile
 
