@@ -100,9 +100,10 @@ def test_graph(mode: str, phase: str, tmp_path: Path, device: torch.device) -> N
     manifest, found = recorded(
         tmp_path, workload, device, phase=phase, mode=mode, compare_plain=False
     )
-    assert [t.role for t in manifest.traces] == ["context", "capture"]
+    assert [t.role for t in manifest.traces] == ["context", "capture", "sequence"]
     kinds = {(s.kind, s.deployment) for s in manifest.step_samples}
-    assert kinds == {("bare", "graph"), ("profiled", "graph"), ("bare_after", "graph")}
+    timed = {("bare", "graph"), ("profiled", "graph"), ("bare_after", "graph")}
+    assert kinds == {*timed, ("sequence", "graph")}
     launches = [e for e in found if e["name"] == "cudaGraphLaunch"]
     assert len(launches) == 2
     reference = events(tmp_path, "capture.json.gz")
@@ -141,8 +142,9 @@ def test_modules_compiled_alone(tmp_path: Path, device: torch.device) -> None:
         tmp_path, workload, device, mode="compile", replay=True, replay_seconds=60.0,
         profiled_calls=1, compare_plain=False,
     )  # fmt: skip
-    measured = {(r.path, r.condition) for r in manifest.replays if r.samples_ns}
-    for path in ("", "h.0", "h.0.mlp", "ln_f"):
+    taken = {r.replay_id for r in manifest.replays if r.samples_ns}
+    measured = {(r.path, r.condition) for r in manifest.replays if r.measured_id in taken}
+    for path in ("", "h.0", "h.0.mlp", "ln_f"):  # ln_f is alike a norm before it: one measurement
         assert {(path, how) for how in ("hot", "cold", "graph", "eager")} <= measured
 
 
