@@ -1,8 +1,9 @@
 """How a profiled step becomes the bare one: factors on host work, kernels and gaps.
 
-A profiler slows the host by a factor that no one knows beforehand. Where the bare step is bound by
-the host, the factor follows from the bare step itself. Where the device is the bound, the bare step
-says only that the host is fast enough; then the factor is that of the modules replayed alone.
+A profiler slows the host by a factor that no one knows beforehand, and leaves kernels as they are.
+So the host's factor is the one that gives way to the bare step: even where the device is the bound,
+the host is what passes before the first kernel starts. Kernels give way only where, under the
+profiler, they alone take longer than the bare step.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from cb_trace.analysis.program import Program, without_host
 from cb_trace.analysis.simulate import Variants, simulate
 from cb_trace.analysis.stats import FloatArray
 
-_NUDGE = 0.1
 _POINTS, _ROUNDS = 33, 4  # of a search: the last interval is 32⁴ times shorter than the first
 
 
@@ -43,10 +43,8 @@ class Scale:
 def eager_scale(program: Program, bare_ns: int | None, host: float) -> Scale:
     """The scale of the eager step.
 
-    The host's factor gives way where the host is what bounds the step, else the device's.
-
     :param bare_ns: its bare length; None leaves kernels as they are and takes ``host`` as it is.
-    :param host: the factor on host work that replays alone suggest.
+    :param host: the factor on host work that replays alone suggest; kept where the host has no say.
     """
     if bare_ns is None:
         return Scale(program=program, host=host, device=1.0, gap=1.0)
@@ -55,18 +53,14 @@ def eager_scale(program: Program, bare_ns: int | None, host: float) -> Scale:
     def hosts(tried: FloatArray) -> FloatArray:
         return _uniform(program, tried, np.ones_like(tried), np.ones_like(tried))
 
-    quick, given, slower = hosts(np.array([0.0, host, host * (1 + _NUDGE)]))
-    if quick > bare_ns:  # the device alone takes longer, under the profiler, than the bare step
-        host = min(host, bare_ns / own if own else host)
-    elif given > bare_ns:
-        return Scale(program=program, host=_solve(hosts, bare_ns, 0.0, host), device=1.0, gap=1.0)
-    elif slower - given > _NUDGE * host * own / 2:
-        high = _above(hosts, bare_ns, host)
-        return Scale(program=program, host=_solve(hosts, bare_ns, host, high), device=1.0, gap=1.0)
-
     def devices(tried: FloatArray) -> FloatArray:
         return _uniform(program, np.full_like(tried, host), tried, tried)
 
+    quick, given = hosts(np.array([0.0, host]))
+    if quick <= bare_ns and own:
+        high = host if given > bare_ns else _above(hosts, bare_ns, host)
+        return Scale(program=program, host=_solve(hosts, bare_ns, 0.0, high), device=1.0, gap=1.0)
+    host = min(host, bare_ns / own) if own else host
     device = _solve(devices, bare_ns, 0.0, _above(devices, bare_ns, 1.0))
     return Scale(program=program, host=host, device=device, gap=device)
 
