@@ -6,14 +6,16 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import polars as pl
-
-from cb_trace.analysis import BareStep, Interval, interval_stats
 from cb_trace.bundle import Deployment, Manifest, Note, RunRecord
 from cb_trace.columns import SCHEMA_VERSION, polars_schema
 from cb_trace.errors import CbTraceError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from cb_trace.analysis import BareStep, Interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,8 @@ def bundle_frames(manifest: Manifest) -> BundleFrames:
 
     :raises CbTraceError: it contradicts itself: an unknown module, a value that fits no column.
     """
+    import polars as pl
+
     try:
         return _frames(manifest)
     except (KeyError, ValueError, TypeError, OverflowError, pl.exceptions.PolarsError) as error:
@@ -46,6 +50,8 @@ def bundle_frames(manifest: Manifest) -> BundleFrames:
 
 def table_frame(table: str, rows: Iterable[dict[str, Any]]) -> pl.DataFrame:
     """A frame with a table's full schema; what a row leaves out is null."""
+    import polars as pl
+
     schema, rows = polars_schema(table), list(rows)
     data = {name: [row.get(name) for row in rows] for name in schema}
     return pl.DataFrame(data, schema=schema, strict=True)
@@ -90,6 +96,8 @@ def _frames(manifest: Manifest) -> BundleFrames:
 
 def _bare(manifest: Manifest) -> dict[Deployment, BareStep]:
     """The bare step of each deployment that was timed, before the first profile."""
+    from cb_trace.analysis import interval_stats
+
     samples: dict[Deployment, list[int]] = {}
     for block in manifest.step_samples:
         if block.kind == "bare" and block.ns:
@@ -98,6 +106,8 @@ def _bare(manifest: Manifest) -> dict[Deployment, BareStep]:
 
 
 def _run(manifest: Manifest, bare: dict[Deployment, BareStep]) -> pl.DataFrame:
+    from cb_trace.analysis import interval_stats
+
     step: Interval | None = next(iter(bare.values()), None)  # eager sorts first
     profiled = [n for block in manifest.step_samples if block.kind == "profiled" for n in block.ns]
     profiled_ns = interval_stats(profiled).median_ns if profiled else None
@@ -151,6 +161,8 @@ def _step_samples(manifest: Manifest) -> Iterable[dict[str, Any]]:
 
 def _knockouts(manifest: Manifest, ids: dict[str, int]) -> Iterable[dict[str, Any]]:
     """Median and bounds of the paired differences of every knock-out."""
+    from cb_trace.analysis import interval_stats
+
     for record in manifest.knockouts:
         pairs = zip(record.base_ns, record.knocked_ns, strict=True)
         lost = [base - knocked for base, knocked in pairs]

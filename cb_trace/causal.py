@@ -10,7 +10,7 @@ import polars as pl
 from cb_trace import analysis, attribution
 from cb_trace.bundle import Deployment, Note
 from cb_trace.bundle_frames import note_frame
-from cb_trace.ingest_run import Context, Ingest, Split, attribute
+from cb_trace.ingest_run import Context, Ingest, Split, attribute, events_of
 
 
 def append_marginal(
@@ -50,8 +50,9 @@ def append_sequence(run: Ingest, context: Context, traces: Sequence[int]) -> pl.
     times = []
     in_turn = replace(context, events=attribution.serial(context.events))
     for trace_id in traces:
+        events = events_of(run, trace_id)
         found = attribute(
-            run, trace_id, context.run_id, context.module, root_glue=True, source=in_turn
+            run, events, context.run_id, context.module, root_glue=True, source=in_turn
         )
         reference = attribution.reference(in_turn.events, in_turn.found)
         times.append(attribution.sequence_times(found.events, reference))

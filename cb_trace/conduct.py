@@ -8,14 +8,10 @@ both need.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import polars as pl
-
-from cb_trace import analysis, attribution, store
-from cb_trace.analysis.partition import Overlap
+from cb_trace import store
 from cb_trace.bundle import (
     Bundle,
     Manifest,
@@ -29,8 +25,6 @@ from cb_trace.bundle import (
     stored_path,
 )
 from cb_trace.bundle_frames import BundleFrames, bundle_frames, note_frame, table_frame
-from cb_trace.causal import append_marginal, append_sequence
-from cb_trace.conduct_work import append_work
 from cb_trace.errors import CbTraceError
 from cb_trace.foreign_runs import ingest_foreign
 from cb_trace.ingest_run import (
@@ -47,7 +41,10 @@ from cb_trace.ingest_run import (
 from cb_trace.trace import LoadOptions, LoadReport, load_trace
 
 if TYPE_CHECKING:
+    import polars as pl
     from duckdb import DuckDBPyConnection
+
+    from cb_trace.analysis.partition import Overlap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +121,9 @@ def ingest(
 
 
 def _ingest_bundle(run: Ingest, bundle: Bundle) -> str:
+    from cb_trace.causal import append_marginal, append_sequence
+    from cb_trace.conduct_work import append_work
+
     manifest = bundle.manifest
     frames = bundle_frames(manifest)
     for table in ("run", "module", "step_sample", "replay_sample", "note", "knockout"):
@@ -158,19 +158,23 @@ def _attribute_members(
 
     What a CUDA graph was captured from comes before the graph's own trace, rank by rank.
     """
+    from cb_trace import attribution
+
     evidence = attribution.Evidence(
         parameters=manifest.parameters,
         graphs=manifest.graphs if "compile" in manifest.run.mode else None,
     )
-    attributed = partial(
-        attribute, run, run_id=manifest.run.run_id, module=module, root_glue=True,
-        evidence=evidence,
-    )  # fmt: skip
+
+    def attributed(trace_id: int, source: Context | None = None) -> Context:
+        return attribute(
+            run, events_of(run, trace_id), manifest.run.run_id, module, root_glue=True,
+            evidence=evidence, source=source,
+        )  # fmt: skip
+
     rank = {trace_id: record.rank for trace_id, record in enumerate(manifest.traces)}
     captured = {rank[trace_id]: attributed(trace_id) for trace_id in loaded.get("capture", [])}
     return [
-        attributed(trace_id, source=captured.get(rank[trace_id]))
-        for trace_id in loaded.get("context", [])
+        attributed(trace_id, captured.get(rank[trace_id])) for trace_id in loaded.get("context", [])
     ]
 
 
@@ -200,6 +204,10 @@ def _link_replays(
     run: Ingest, frames: BundleFrames, traces: list[int], device_type: str
 ) -> pl.DataFrame:
     """Give every kernel of the isolated traces to its replay; the replays with their figures."""
+    import polars as pl
+
+    from cb_trace import analysis, attribution
+
     parts = []
     for trace_id in traces:
         linked = attribution.link_replays(events_of(run, trace_id), frames.replay)
@@ -227,6 +235,10 @@ def _compare(
     marginal: pl.DataFrame,
 ) -> None:
     """The terms of each module's error, and the verdict on it."""
+    import polars as pl
+
+    from cb_trace import analysis
+
     isolated = run.connection.execute("SELECT trace_id FROM trace WHERE role = 'isolated'")
     traces = [row[0] for row in isolated.fetchall()]
     term = analysis.terms(

@@ -5,17 +5,29 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import polars as pl
-
-from cb_trace import attribution
 from cb_trace.bundle import Note, Role, file_sha256, stored_path
 from cb_trace.bundle_frames import note_frame, table_frame
 from cb_trace.columns import SCHEMA_VERSION
 from cb_trace.errors import CbTraceError
-from cb_trace.ingest_run import Context, Ingest, analyse, attribute, events_of, keep, next_id
+from cb_trace.ingest_run import (
+    Context,
+    Ingest,
+    analyse,
+    attribute,
+    events_of,
+    importing,
+    keep,
+    next_id,
+)
 from cb_trace.trace import LoadOptions, LoadReport, load_trace
 from cb_trace.version import VERSION
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from cb_trace.attribution import TraceEvents
 
 TRACE_NAMES = (".json", ".json.gz", ".json.zst", ".json.zip", ".pftrace")
 
@@ -36,13 +48,14 @@ def ingest_foreign(run: Ingest, source: Path, capture: Path | None) -> list[str]
         run_ids.append(run_id)
         reports.append(report)
         _foreign_run(run, report, run_id, file.name.split(".")[0])
-        module = _foreign_modules(run, trace_id, run_id)
+        events = events_of(run, trace_id)
+        module = _foreign_modules(run, events, run_id)
         run.append("module", module)
         graphs = None
         if capture is not None:
             graphs = _foreign_capture(run, capture, trace_id + 1, run_id, module)
             module = graphs.module
-        context = attribute(run, trace_id, run_id, module, root_glue=False, source=graphs)
+        context = attribute(run, events, run_id, module, root_glue=False, source=graphs)
         analyse(run, context, None, {})
     _separate_ranks(run, run_ids, reports)
     return run_ids
@@ -50,23 +63,25 @@ def ingest_foreign(run: Ingest, source: Path, capture: Path | None) -> list[str]
 
 def _load_foreign(run: Ingest, file: Path, trace_id: int, run_id: str, role: Role) -> LoadReport:
     run.progress(f"reading {file.name}")
-    report = load_trace(
-        run.connection,
-        file,
-        trace_id=trace_id,
-        run_id=run_id,
-        role=role,
-        path=stored_path(file, run.target),
-        sha256=file_sha256(file),
-        options=run.load if role == "foreign" else LoadOptions(),
-    )
+    with importing():
+        report = load_trace(
+            run.connection,
+            file,
+            trace_id=trace_id,
+            run_id=run_id,
+            role=role,
+            path=stored_path(file, run.target),
+            sha256=file_sha256(file),
+            options=run.load if role == "foreign" else LoadOptions(),
+        )
     keep(run, run_id, report)
     return report
 
 
-def _foreign_modules(run: Ingest, trace_id: int, run_id: str) -> pl.DataFrame:
+def _foreign_modules(run: Ingest, events: TraceEvents, run_id: str) -> pl.DataFrame:
+    from cb_trace import attribution
+
     first = next_id(run, "module", "module_id")
-    events = events_of(run, trace_id)
     return attribution.foreign_modules(events, run_id=run_id, first_module_id=first)
 
 
@@ -79,11 +94,16 @@ def _foreign_capture(
 
     :raises CbTraceError: neither is in the file.
     """
+    import polars as pl
+
+    from cb_trace import attribution
+
     _load_foreign(run, file, trace_id, run_id, "capture")
-    theirs = attribution.capture_modules(module, _foreign_modules(run, trace_id, run_id))
+    events = events_of(run, trace_id)
+    theirs = attribution.capture_modules(module, _foreign_modules(run, events, run_id))
     run.append("module", theirs)
     tree = pl.concat([module.filter(pl.col("path") == ""), theirs])
-    ran = attribute(run, trace_id, run_id, tree, root_glue=False)
+    ran = attribute(run, events, run_id, tree, root_glue=False)
     launched = attribution.captured(ran.events)
     if launched.kernel.is_empty() and ran.events.kernel.is_empty():
         raise CbTraceError(

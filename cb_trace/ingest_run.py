@@ -1,26 +1,31 @@
 """The steps that every ingest takes, from a loaded trace to the figures of its modules.
 
 With :mod:`conduct` and :mod:`foreign_runs` the conductor: the stages are siblings that know only
-the frames of ``columns``; these files alone pass them on.
+the frames of ``columns``; these files alone pass them on. The stages after the trace are imported
+where they are used: :func:`importing` does so while the first trace is read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING
 
-import polars as pl
-
-from cb_trace import analysis, attribution, store
-from cb_trace.analysis.partition import Overlap
+from cb_trace import store
 from cb_trace.bundle import Deployment, Note
 from cb_trace.bundle_frames import note_frame
+from cb_trace.imports import uncollected
 from cb_trace.trace import LoadOptions, LoadReport
 
 if TYPE_CHECKING:
+    import polars as pl
     from duckdb import DuckDBPyConnection
+
+    from cb_trace import analysis, attribution
+    from cb_trace.analysis.partition import Overlap
 
 Progress = Callable[[str], None]
 
@@ -60,6 +65,24 @@ class Split:
     cost_bounds: pl.DataFrame
 
 
+@contextmanager
+def importing() -> Iterator[None]:
+    """Import the stages after the trace meanwhile: polars alone takes as long as a small trace."""
+    thread = Thread(target=_import_stages)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+
+
+def _import_stages() -> None:
+    with suppress(Exception), uncollected():  # whoever needs them meets the error himself
+        from cb_trace import analysis, attribution
+
+    del analysis, attribution
+
+
 def keep(run: Ingest, run_id: str, report: LoadReport) -> None:
     """Keep a report, and in the profile what a reader of the figures must know of it."""
     run.reports.append(report)
@@ -74,6 +97,8 @@ def keep(run: Ingest, run_id: str, report: LoadReport) -> None:
 
 def rows_of(run: Ingest, table: str, traces: list[int]) -> pl.DataFrame:
     """A table's rows of some traces."""
+    import polars as pl
+
     relation = run.connection.table(table)
     chosen = ", ".join(map(str, traces)) or "NULL"
     return pl.DataFrame(relation.filter(f"trace_id IN ({chosen})"))
@@ -81,26 +106,30 @@ def rows_of(run: Ingest, table: str, traces: list[int]) -> pl.DataFrame:
 
 def events_of(run: Ingest, trace_id: int) -> attribution.TraceEvents:
     """The events of a trace."""
+    from cb_trace import attribution
+
     tables = attribution.TraceEvents.__dataclass_fields__
     return attribution.TraceEvents(**{table: rows_of(run, table, [trace_id]) for table in tables})
 
 
 def attribute(
     run: Ingest,
-    trace_id: int,
+    events: attribution.TraceEvents,
     run_id: str,
     module: pl.DataFrame,
     *,
     root_glue: bool,
-    evidence: attribution.Evidence = attribution.Evidence(),  # noqa: B008  (frozen)
+    evidence: attribution.Evidence | None = None,
     source: Context | None = None,
 ) -> Context:
     """Give every kernel of a loaded trace its modules, and keep the rows.
 
     :param source: what the trace's CUDA graphs were captured from.
     """
+    from cb_trace import attribution
+
     run.progress("attribution")
-    events = events_of(run, trace_id)
+    evidence = evidence or attribution.Evidence()
     first = next_id(run, "module_call", "call_id")
     if source is not None:
         reference = attribution.reference(source.events, source.found)
@@ -126,6 +155,8 @@ def analyse(
     bare: dict[Deployment, analysis.BareStep],
 ) -> Split:
     """What each module does in context, and how the step is split, which is returned."""
+    from cb_trace import analysis
+
     run.progress("analysis")
     events, found = context.events, context.found
     shared = (events.kernel, found.kernel_module, found.module_call, events.step)
@@ -147,6 +178,10 @@ def _with_calls(figures: pl.DataFrame, source: Context | None) -> pl.DataFrame:
     """Calls of modules in a CUDA graph: those of the run that was captured."""
     if source is None:
         return figures
+    import polars as pl
+
+    from cb_trace import analysis
+
     there = analysis.module_context(
         source.events.kernel,
         source.found.kernel_module,

@@ -9,6 +9,7 @@ import click
 
 from cb_trace.commands.options import FilePath, force_option, needs_reading_half, say, show_progress
 from cb_trace.commands.part import STEPS, WINDOW, step_pattern_option
+from cb_trace.imports import uncollected
 
 if TYPE_CHECKING:
     from cb_trace.trace import LoadOptions
@@ -71,7 +72,8 @@ def ingest_to(
 ) -> None:
     """Ingest and say what came of it."""
     needs_reading_half()
-    from cb_trace.conduct import ingest
+    with uncollected():
+        from cb_trace.conduct import ingest
 
     with show_progress() as show:
         report = ingest(source, target, force=force, load=load, capture=capture, progress=show)
