@@ -21,6 +21,7 @@ COMMANDS = {
     "replay": "Replay the modules of a recorded bundle.",
     "ingest": "Make a profile from a bundle or from Kineto traces.",
     "compare": "Show per module: cost in the step, cost alone, and the error.",
+    "diff": "Show what changed from one profile to another, module by module.",
     "query": "Run a named query or SQL on a profile.",
     "whatif": "Predict the step under changes: a module faster, gone, fused or overlapped.",
     "hta": "Ask HolisticTraceAnalysis for a second opinion on a profile.",

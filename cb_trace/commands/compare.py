@@ -55,7 +55,7 @@ def command(
     back to back, with the inputs it had in the step. Error is isolated over cost, less 1; ~0 says
     that the two cannot be told apart from noise.
     """
-    limit = None if fail_above is None else _ratio(fail_above)
+    limit = None if fail_above is None else ratio_of(fail_above)
     from cb_trace.store import open_profile
 
     selection = Selection(
@@ -82,7 +82,11 @@ def _render(comparison: Comparison, output_format: str) -> None:
     click.echo(render(comparison), nl=False)
 
 
-def _ratio(text: str) -> float:
+def ratio_of(text: str) -> float:
+    """A ratio, or a percentage, as a limit is given.
+
+    :raises CbTraceError: it is neither, or below 0.
+    """
     number, scale = (text[:-1], 100) if text.endswith("%") else (text, 1)
     try:
         value = float(number) / scale

@@ -1,4 +1,4 @@
-"""``cb-trace report``: the profile as one HTML page, or its icicle for other tools."""
+"""``cb-trace report``: one profile, or two, as one HTML page; or the icicle for other tools."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cb_trace.commands.options import FilePath, force_option, free_target, say
+from cb_trace.errors import CbTraceError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,7 +20,13 @@ FORMATS = {"html": ".report.html", "speedscope": ".speedscope.json", "svg": ".sv
     name="report", epilog="Example: cb-trace report nanogpt.duckdb -o report.html --open"
 )
 @click.argument("profile", type=FilePath)
-@click.option("-o", "output", type=FilePath, help="File to write. [default: PROFILE.report.html]")
+@click.argument("new", type=FilePath, required=False)
+@click.option(
+    "-o",
+    "output",
+    type=FilePath,
+    help="File to write. [default: PROFILE.report.html, or NEW.diff.html]",
+)
 @click.option(
     "--format",
     "output_format",
@@ -36,6 +43,7 @@ FORMATS = {"html": ".report.html", "speedscope": ".speedscope.json", "svg": ".sv
 def command(
     *,
     profile: Path,
+    new: Path | None,
     output: Path | None,
     output_format: str,
     deployment: str | None,
@@ -48,19 +56,34 @@ def command(
 
     The page needs no network and no server: an icicle of the modules, a table of their figures,
     the error of each with its terms, its kernels in the step beside alone, and how it was
-    measured.
+    measured. With NEW, the page of what changed from PROFILE to NEW: matched by module path, with
+    intervals, and what differs between the recordings themselves on top.
     """
-    from cb_trace.reporters.html_data import read_report
-    from cb_trace.store import open_profile
-
-    target = output or profile.with_name(profile.stem + FORMATS[output_format])
-    with open_profile(profile) as connection:
-        free_target(target, force=force)
-        document = read_report(connection, profile, rank=rank)
+    if new is not None and output_format != "html":
+        raise CbTraceError(f"two profiles have no {output_format}", hint="leave --format out")
+    ending = ".diff.html" if new else FORMATS[output_format]
+    target = output or (new or profile).with_name((new or profile).stem + ending)
+    document = _document(profile, new, rank, target, force=force)
     _write(document, target, output_format, {"deployment": deployment, "phase": phase})
     say(f"Wrote {target}: {target.stat().st_size / 1000:,.0f} KB")
     if opened:
         click.launch(str(target))
+
+
+def _document(
+    profile: Path, new: Path | None, rank: int | None, target: Path, *, force: bool
+) -> Mapping[str, Any]:
+    from cb_trace.reporters.html_data import read_report
+    from cb_trace.reporters.html_diff import Side, read_diff_report
+    from cb_trace.store import open_profile
+
+    with open_profile(profile) as connection:
+        if new is None:
+            free_target(target, force=force)
+            return read_report(connection, profile, rank=rank)
+        with open_profile(new) as other:
+            free_target(target, force=force)
+            return read_diff_report(Side(connection, profile), Side(other, new), rank=rank)
 
 
 def _write(

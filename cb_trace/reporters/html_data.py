@@ -52,7 +52,8 @@ TERMS = (
 )
 _FIGURES = {
     **dict.fromkeys(("calls", "kernels", "context_us", "busy_us", "exposed_us"), micro),
-    **dict.fromkeys(("cost_us", "marginal_us", "isolated_us"), micro),
+    **dict.fromkeys(("cost_us", "cost_low_us", "cost_high_us"), micro),
+    **dict.fromkeys(("marginal_us", "isolated_us"), micro),
     **dict.fromkeys(("isolated_low_us", "isolated_high_us"), micro),
     **dict.fromkeys(("isolated_gpu_us", "isolated_cold_us"), micro),
     **dict.fromkeys(("knockout_us", "knockout_low_us", "knockout_high_us"), micro),
@@ -193,12 +194,19 @@ def _view(
 
 
 def _step(one: Comparison) -> dict[str, Any]:
-    """The step of a deployment with its interval, and whether it was timed bare."""
+    """The step of a deployment with its interval, what its parts say of it, whether it is bare."""
     step = one.step
     if step is None:
         return {}
-    bounds = {"step_us": step.ns, "step_low_us": step.low_ns, "step_high_us": step.high_ns}
-    times = {name: micro(ns / 1000) for name, ns in bounds.items() if ns is not None}
+    known = {
+        "step_us": step.ns,
+        "step_low_us": step.low_ns,
+        "step_high_us": step.high_ns,
+        "predicted_us": step.predicted_ns,
+        "kernel_sum_us": step.kernel_sum_ns,
+        "isolation_sum_us": step.isolation_sum_ns,
+    }
+    times = {name: micro(ns / 1000) for name, ns in known.items() if ns is not None}
     return {**times, "step_bare": step.bare}
 
 

@@ -31,7 +31,7 @@ class Result:
 
 def result_json(result: Result, query: str) -> str:
     """A document with ``schema_version``, the columns in order, and one object a row."""
-    return _document(
+    return document_json(
         {
             "schema_version": SCHEMA_VERSION,
             "query": query,
@@ -57,7 +57,7 @@ def result_markdown(result: Result) -> str:
 
 def comparison_json(comparison: Comparison) -> str:
     """Everything ``compare`` knows; a row carries the whole of its row in view ``compare``."""
-    return _document(
+    return document_json(
         {
             "schema_version": SCHEMA_VERSION,
             "run": asdict(comparison.run),
@@ -121,7 +121,7 @@ def _markdown_raw(
     return "".join("| " + " | ".join(row) + " |\n" for row in (heads, rule, *rows))
 
 
-def _document(value: dict[str, Any]) -> str:
+def document_json(value: dict[str, Any]) -> str:
     return json.dumps(_jsonable(value), indent=1, ensure_ascii=True, allow_nan=False) + "\n"
 
 

@@ -116,8 +116,8 @@ def test_a_click_selects_and_a_second_one_zooms(page: Page) -> None:
 
 def test_the_waterfall_leads_from_the_step_to_alone(page: Page) -> None:
     page.ask("page.state.set({selected: page.report.find('h.0')})")
-    cells = page.texts(".waterfall tbody td.number")
-    names = page.texts(".waterfall tbody th")
+    cells = page.texts(".detail .waterfall tbody td.number")
+    names = page.texts(".detail .waterfall tbody th")
     assert names == [
         "Cost in the step",
         "launch latency",
@@ -126,7 +126,7 @@ def test_the_waterfall_leads_from_the_step_to_alone(page: Page) -> None:
         "Alone",
     ]
     assert cells == ["720", "+250", "−20.0", "−130", "1,000+39 %"]
-    assert "contention" in page.text(".waterfall .note")
+    assert "contention" in page.text(".detail .waterfall .note")
 
 
 def test_kernels_in_the_step_stand_beside_those_alone(page: Page) -> None:

@@ -49,6 +49,16 @@ export const bounds = () => Object.keys(palette.bounds);
 export const errorTicks = [-7 / 8, -1 / 2, 0, 1, 7];
 export const tickPlace = (ratio) => (Math.log2(1 + ratio) / FULL + 1) / 2;
 
+// Changes are smaller than errors: half and double are the ends; of the step, a tenth of it.
+const CHANGE_FULL = 1, SHARE_FULL = 0.1;
+export const changeColour = (ratio) => pick(diverging, changePlace(ratio));
+export const shareChangeColour = (share) => pick(diverging, sharePlace(share));
+changeColour.at = shareChangeColour.at = (place) => pick(diverging, place);
+const changePlace = (ratio) => (Math.log2(Math.max(1 + ratio, 1e-9)) / CHANGE_FULL + 1) / 2;
+const sharePlace = (share) => (share / SHARE_FULL + 1) / 2;
+export const changeTicks = [-1 / 2, -0.2, 0, 0.2, 1].map((r) => [changePlace(r), r]);
+export const shareChangeTicks = [-0.1, -0.05, 0, 0.05, 0.1].map((r) => [sharePlace(r), r]);
+
 const inks = new Map();
 
 // Black or white text, whichever reads better on a colour ("rgb(r, g, b)").

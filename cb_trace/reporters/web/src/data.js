@@ -89,7 +89,7 @@ export class View {
     this.stepBare = raw.step_bare ?? false;
     this.stepLowUs = raw.step_low_us ?? NaN;
     this.stepHighUs = raw.step_high_us ?? NaN;
-    this._raw = raw;
+    this.raw = raw;
     this._places = raw.columns.module === undefined ? [] : report.raw.columns[raw.columns.module];
     this._dense = new Map();
     this.present = new Uint8Array(report.size);
@@ -114,7 +114,7 @@ export class View {
   }
 
   _spread(column, dense) {
-    const source = this._raw.columns[column];
+    const source = this.raw.columns[column];
     if (source !== undefined) {
       this.report.raw.columns[source].forEach((value, place) => {
         if (value !== null) dense[this._places[place]] = value;

@@ -1,9 +1,9 @@
 // The selected module: verdict, figures, the error as a waterfall, and where to look further.
 
-import { scaleLinear } from "d3-scale";
-import { h, name, replace, s } from "./dom.js";
+import { h, name, replace } from "./dom.js";
 import { bytes, count, known, large, percent, range, us, usSigned } from "./format.js";
 import { errorText } from "./metrics.js";
+import { waterfallOf } from "./waterfall.js";
 
 export const TERM_NAMES = { launch: "launch latency", cache: "cache state", kernel_choice: "kernel choice",
   fusion: "fusion", overlap: "overlap", contention: "contention", idle: "idle in the step", residual: "residual" };
@@ -24,6 +24,7 @@ function list({ report, view }, i) {
   const at = (column) => view.numbers(column)[i];
   const with_ = (value, low, high) => [us(value), known(low) && h("span", { class: "range" }, range(low, high))];
   const rows = [
+    ["Cost in the step", known(at("cost_us")) && with_(at("cost_us"), at("cost_low_us"), at("cost_high_us"))],
     ["Knock-out, measured", known(at("knockout_us")) && with_(at("knockout_us"), at("knockout_low_us"), at("knockout_high_us"))],
     ["Marginal, predicted", known(at("marginal_us")) && us(at("marginal_us"))],
     ["Alone, device time", known(at("isolated_gpu_us")) && us(at("isolated_gpu_us"))],
@@ -58,38 +59,18 @@ function waterfall({ report, view }, i) {
     sum += term.us;
   }
   bars.push({ title: "Alone", from: 0, to: alone, whole: true, text: us(alone), low: view.numbers("isolated_low_us")[i],
-    high: view.numbers("isolated_high_us")[i], error: errorText(view, i).text });
-  return h("figure", { class: "waterfall" },
-    h("table", {}, h("caption", {}, "From the step to alone, µs"),
-      h("thead", { class: "hidden" }, h("tr", {}, ["Term", "Bar", "µs"].map((t) => h("th", { scope: "col" }, t)))),
-      h("tbody", {}, barRows(bars))),
-    measured.length === 0 ? h("p", { class: "note" }, "The difference has no measured terms here.")
-      : absent.length > 0 && h("p", { class: "note" }, `Not measured: ${absent.join(", ")}.`));
+    high: view.numbers("isolated_high_us")[i], extra: errorText(view, i).text });
+  return waterfallOf("From the step to alone, µs", bars, {
+    note: measured.length === 0 ? "The difference has no measured terms here." : absent.length > 0 && `Not measured: ${absent.join(", ")}.` });
 }
 
-function barRows(bars) {
-  const ends = bars.flatMap((bar) => [bar.from, bar.to, bar.low, bar.high]).filter(known);
-  const scale = scaleLinear([Math.min(0, ...ends), Math.max(...ends, 1e-9)], [0, 100]);
-  return bars.map((bar) => {
-    const x = Math.min(scale(bar.from), scale(bar.to));
-    const width = Math.max(Math.abs(scale(bar.to) - scale(bar.from)), 0.4);
-    const sort = bar.whole ? "whole" : bar.to >= bar.from ? "more" : "less";
-    return h("tr", { class: bar.whole ? "whole" : null },
-      h("th", { scope: "row" }, bar.title),
-      h("td", {}, s("svg", { width: "100%", height: 16, "aria-hidden": "true", preserveAspectRatio: "none", viewBox: "0 0 100 16" },
-        bar.tip && s("title", {}, bar.tip),
-        s("rect", { x, width, y: 2, height: 12, class: sort }),
-        known(bar.low) && known(bar.high) && s("line", { x1: scale(bar.low), x2: scale(bar.high), y1: 8, y2: 8, class: "whisker" }))),
-      h("td", { class: "number" }, bar.text, bar.error && h("span", { class: "range" }, bar.error)));
-  });
-}
-
-function further({ report, state, view, perfetto }, i) {
+function further(page, i) {
+  const { report, view } = page;
   if (!report.exact(i)) return null;
   const path = report.path(i);
   const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
   const profile = quoted(report.raw.profile);
-  const link = perfetto(i);
+  const link = page.perfetto(i);
   const sql = `SELECT * FROM compare WHERE path = '${path.replaceAll("'", "''")}' AND phase = '${view.phase}' AND deployment = '${view.deployment}'`;
   return h("div", { class: "further" },
     link && h("p", {}, h("a", { href: link, target: "_blank", rel: "noopener noreferrer" }, "Open in Perfetto"),
@@ -98,7 +79,7 @@ function further({ report, state, view, perfetto }, i) {
     h("p", { class: "note" }, "The same figures in SQL:"), command(sql, "SQL"));
 }
 
-function command(text, what) {
+export function command(text, what) {
   const button = h("button", { type: "button", class: "copy", "aria-label": `Copy the ${what}` }, "Copy");
   button.addEventListener("click", async () => {
     try {

@@ -1,11 +1,9 @@
 // The module tree as an icicle. Only what shows is drawn; the table below holds the same modules
 // for the keyboard and for screen readers.
 
-import { errorColour, errorTicks, inkOn, tickPlace, boundColour, bounds, shareColour } from "./colour.js";
+import { inkOn } from "./colour.js";
 import { h, replace, s } from "./dom.js";
-import { percent, percentSigned } from "./format.js";
 import { layout } from "./layout.js";
-import { figures, paint } from "./metrics.js";
 
 const ROW = 28;
 const SMALLEST = 0.6;
@@ -27,14 +25,12 @@ export class Icicle {
   }
 
   draw() {
-    const { state } = this.context;
-    const { report, view } = this.context;
+    const { report, state } = this.context;
     const width = this.element.clientWidth || 960;
     this.drawnWidth = width;
     const root = state.get("root");
     const above = report.lineage(root).slice(0, -1);
-    const values = figures(report, view, state.get("width"));
-    const boxes = layout(report, values, root, width, SMALLEST);
+    const boxes = layout(report, this.context.widthFigures(), root, width, SMALLEST);
     const shift = above.length;
     const deepest = boxes.reduce((most, box) => Math.max(most, box.depth), 0) + shift;
     const height = (deepest + 1) * ROW;
@@ -50,8 +46,8 @@ export class Icicle {
   }
 
   box({ i, x, w, depth }, kind) {
-    const { report, view, state } = this.context;
-    const { fill, hatch, text } = paint(view, state.get("colour"), i);
+    const { report } = this.context;
+    const { fill, hatch, text } = this.context.paint(i);
     const gap = w > 3 ? 1 : 0;
     const group = s("g", { "data-i": i, class: kind || null });
     group.append(s("rect", {
@@ -96,15 +92,8 @@ export class Icicle {
   }
 
   drawLegend() {
-    const { state } = this.context;
-    replace(this.legend, legend(state.get("colour")), this.widthNote());
-  }
-
-  widthNote() {
-    const { state, widths } = this.context;
-    const chosen = widths.find((one) => one.column === state.get("width"));
-    return h("span", { class: "note" }, chosen ? `Width: ${chosen.meaning}. ` : "",
-      "Click selects, click again zooms.");
+    replace(this.legend, this.context.legend(),
+      h("span", { class: "note" }, this.context.widthMeaning(), "Click selects, click again zooms."));
   }
 
   at(event) {
@@ -150,39 +139,4 @@ function hatches() {
   const up = "M-1,1 l2,-2 M0,7 l7,-7 M6,8 l2,-2";
   const down = "M-1,6 l2,2 M0,0 l7,7 M6,-1 l2,2";
   return s("defs", {}, hatch("hatch-unmeasured", [up]), hatch("hatch-failed", [up, down]));
-}
-
-function legend(key) {
-  if (key === "bound") {
-    return bounds().map((bound) => h("span", { class: "key" }, swatch(boundColour(bound)), bound));
-  }
-  const scale = key === "error"
-    ? { colour: (place) => errorColour(2 ** ((place * 2 - 1) * 3) - 1),
-      ticks: errorTicks.map((r) => [tickPlace(r), r === 0 ? "0" : percentSigned(r)]),
-      ends: ["alone takes less", "alone takes more"] }
-    : { colour: shareColour, ticks: [0, 0.5, 1].map((r) => [r, percent(r)]), ends: ["", ""] };
-  return [
-    h("span", { class: "end" }, scale.ends[0]), ramp(scale), h("span", { class: "end" }, scale.ends[1]),
-    h("span", { class: "key" }, hatchSwatch("unmeasured"), "not measured"),
-    key === "error" && h("span", { class: "key" }, hatchSwatch("failed"), "skipped"),
-  ];
-}
-
-function ramp({ colour, ticks }) {
-  const steps = 48, width = 264;
-  const parts = Array.from({ length: steps }, (_, n) => s("rect", {
-    x: (n * width) / steps, width: width / steps + 0.5, height: 9, fill: colour((n + 0.5) / steps) }));
-  const marks = ticks.map(([place, text]) => s("text", {
-    x: place * width, y: 22, "text-anchor": place < 0.02 ? "start" : place > 0.98 ? "end" : "middle" }, text));
-  return s("svg", { class: "ramp", width, height: 25, viewBox: `0 0 ${width} 25`, "aria-hidden": "true" }, parts, marks);
-}
-
-export function swatch(colour) {
-  return s("svg", { class: "swatch", width: 11, height: 11, "aria-hidden": "true" },
-    s("rect", { width: 11, height: 11, rx: 2, fill: colour }));
-}
-
-export function hatchSwatch(kind) {
-  return s("svg", { class: "swatch", width: 11, height: 11, "aria-hidden": "true" },
-    s("rect", { width: 11, height: 11, rx: 2, fill: `url(#hatch-${kind})` }));
 }

@@ -7,7 +7,7 @@ const SAMPLE_KINDS = { bare: "bare", bare_after: "bare, after the profile (a che
 
 export function drawMeasured(element, { report }) {
   const { run, raw } = report, { measured } = raw;
-  replace(element, facts(report),
+  replace(element, factList(report),
     h("div", { class: "columns" },
       measured.samples.length > 0 && block("Timings of the step", samples(measured.samples)),
       measured.replays.length > 0 && block("Replays", replays(measured.replays)),
@@ -20,9 +20,10 @@ export function drawMeasured(element, { report }) {
 
 const block = (title, ...content) => h("div", { class: "block" }, h("h3", {}, title), content);
 
-function facts({ run, raw }) {
+// What is known of a recording: [title, values].
+export function facts({ run, raw }) {
   const software = [run.torch_version && `torch ${run.torch_version}`, run.cuda_version && `CUDA ${run.cuda_version}`, run.driver_version && `driver ${run.driver_version}`];
-  const rows = [
+  return [
     ["Device", [run.device_name ?? run.device_type, known(run.l2_bytes) && `L2 ${bytes(run.l2_bytes)}`]],
     ["SM clock", [known(run.sm_clock_mhz) && `${run.sm_clock_mhz} MHz while recording`]],
     ["Software", software],
@@ -34,8 +35,9 @@ function facts({ run, raw }) {
     ["Run", [run.run_id]],
     ["cb-trace", [`recorded by ${run.tool_version ?? "another tool"}`, `page by ${raw.tool_version}`, `schema ${raw.schema_version}`]],
   ].map(([title, values]) => [title, values.filter(Boolean)]).filter(([, values]) => values.length);
-  return h("dl", { class: "facts" }, rows.map(([title, values]) => h("div", {}, h("dt", {}, title), h("dd", {}, h("bdi", {}, values.join(", "))))));
 }
+
+const factList = (report) => h("dl", { class: "facts" }, facts(report).map(([title, values]) => h("div", {}, h("dt", {}, title), h("dd", {}, h("bdi", {}, values.join(", "))))));
 
 const samples = (rows) => table("Timings of the step", [
   ["Step", (r) => SAMPLE_KINDS[r.kind] ?? r.kind], ["Deployment", (r) => r.deployment ?? "–"], ["Samples", (r) => count(r.samples), "number"],
@@ -62,14 +64,14 @@ const traces = (rows) => table("Trace files", [
   ["Dropped", (r) => count(r.dropped), "number"], ["No launch", (r) => count(r.kernels_without_launch), "number"],
 ], rows);
 
-function leftOut({ coverage: rows, skipped }) {
+export function leftOut({ coverage: rows, skipped }) {
   const noted = rows.filter((r) => r.status === "noted").map((r) => `${r.reason}: ${count(r.events)} events in the ${r.role} trace`);
   const absent = skipped.map((one) => [h("bdi", {}, one.reason), `: ${count(one.modules)} ${one.modules === 1 ? "module" : "modules"} (`, h("bdi", {}, one.some.join(", ")), one.modules > one.some.length ? ", …)" : ")"]);
   if (noted.length + absent.length === 0) return h("p", { class: "note" }, "Nothing was dropped or repaired on reading, and no module was skipped.");
   return h("ul", {}, [...noted, ...absent].map((line) => h("li", {}, line)));
 }
 
-function notes({ notes: rows, notes_cut: cut }) {
+export function notes({ notes: rows, notes_cut: cut }) {
   return [h("ul", {}, rows.map((note) => h("li", {}, note.path && [h("bdi", { class: "name" }, note.path), ": "], h("bdi", {}, note.reason), note.detail && [": ", h("bdi", {}, note.detail)]))),
     cut > 0 && h("p", { class: "note" }, `and ${count(cut)} more: table note`)];
 }

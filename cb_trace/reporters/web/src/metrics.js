@@ -1,10 +1,12 @@
 // What a width, a colour or a column can be: only what this profile holds is offered.
 
 import { boundColour, errorColour, shareColour } from "./colour.js";
+import { h } from "./dom.js";
 import { bytes, count, known, large, percent, percentSigned, us } from "./format.js";
+import { hatchSwatch, swatch } from "./legend.js";
 
 // [column, name, how to print it, what it means]
-const FIGURES = [
+export const FIGURES = [
   ["cost_us", "Cost in the step", us, "part of the bare step that the module owns, µs"],
   ["busy_us", "Busy in the step", us, "time with a kernel of the module running, µs"],
   ["isolated_us", "Alone", us, "replayed alone, back to back, bare wall, µs"],
@@ -17,7 +19,7 @@ const FIGURES = [
 
 export function widths(report, view) {
   return FIGURES.filter(([column]) => figures(report, view, column).some((v) => v > 0))
-    .map(([column, title, print, meaning]) => ({ column, title, print, meaning }));
+    .map(([key, title, print, meaning]) => ({ key, title, print, meaning }));
 }
 
 export function figures(report, view, column) {
@@ -61,12 +63,28 @@ export function paint(view, key, i) {
   return { fill: errorColour(error.ratio), text: error.text };
 }
 
+// Of the table: how a figure sorts, and what its cell shows.
 export function columnsOf(view) {
-  const all = [
-    ["cost_us", "Cost", us], ["share", "Share", percent], ["isolated_us", "Alone", us],
-    ["error", "Error", null], ["marginal_us", "Marginal", us], ["knockout_us", "Knock-out", us],
-    ["busy_us", "Busy", us], ["kernels", "Kernels", count], ["calls", "Calls", count],
-    ["mfu_ratio", "MFU", percent],
-  ];
-  return all.filter(([column]) => column === "share" || column === "error" || view.has(column));
+  const figure = (key, title, print) => ({ key, title, there: view.has(key),
+    value: (i) => view.numbers(key)[i], cell: (i) => print(view.numbers(key)[i]) });
+  const share = (i) => view.numbers("cost_us")[i] / view.stepUs;
+  return [
+    figure("cost_us", "Cost", us),
+    { key: "share", title: "Share", there: true, value: share, cell: (i) => [shareBar(share(i)), h("span", {}, percent(share(i)))] },
+    figure("isolated_us", "Alone", us),
+    { key: "error", title: "Error", there: true, value: (i) => Math.abs(view.numbers("error_ratio")[i]), cell: (i) => errorCell(view, i) },
+    figure("marginal_us", "Marginal", us), figure("knockout_us", "Knock-out", us), figure("busy_us", "Busy", us),
+    figure("kernels", "Kernels", count), figure("calls", "Calls", count), figure("mfu_ratio", "MFU", percent),
+  ].filter((one) => one.there);
+}
+
+function errorCell(view, i) {
+  const { fill, hatch, text } = paint(view, "error", i);
+  return [text, hatch ? hatchSwatch(hatch) : swatch(fill)];
+}
+
+export function shareBar(share) {
+  const bar = h("span", { class: "bar", "aria-hidden": "true" });
+  bar.style.width = `${Math.min(Math.max(share || 0, 0), 1) * 100}%`;
+  return bar;
 }

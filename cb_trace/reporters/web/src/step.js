@@ -3,7 +3,7 @@
 import { h, name, replace, s, table } from "./dom.js";
 import { count, known, percent, percentSigned, us, usSigned } from "./format.js";
 
-const KINDS = [
+export const KINDS = [
   ["modules", "Busy in modules"],
   ["glue", "Busy in glue of parents"],
   ["idle_host", "Idle: waiting for the host"],
@@ -35,10 +35,22 @@ export function drawStep(element, { report, view }) {
     h("dl", { class: "parts" }, shown.map(([kind, title]) => h("div", {},
       h("dt", {}, h("span", { class: `dot ${kind}`, "aria-hidden": "true" }), title),
       h("dd", {}, us(sums.get(kind)), h("span", { class: "unit" }, " µs"), h("span", { class: "share" }, percent(sums.get(kind) / whole)))))),
-  );
+    foretold(view));
 }
 
-function parts(report, view) {
+// Four bars on one scale: what ran, and three ways to add it up without having run it.
+function foretold(view) {
+  const rows = predictions(view).filter((row) => known(row.us));
+  if (!view.stepBare || rows.length < 2) return null;
+  const most = Math.max(...rows.map((row) => row.us));
+  return h("figure", { class: "waterfall foretold" }, h("table", {}, h("caption", {}, "The step, and what its parts alone would have said of it, µs"),
+    h("tbody", {}, rows.map((row, n) => h("tr", { class: n === 0 ? "whole" : null }, h("th", { scope: "row" }, row.title),
+      h("td", {}, s("svg", { width: "100%", height: 16, viewBox: "0 0 100 16", preserveAspectRatio: "none", "aria-hidden": "true" },
+        s("rect", { x: 0, y: 2, height: 12, width: Math.max((row.us / most) * 100, 0.4), class: n === 0 ? "whole" : "part glue" }))),
+      h("td", { class: "number" }, us(row.us), h("span", { class: "range" }, n === 0 ? "" : percentSigned(row.off))))))));
+}
+
+export function parts(report, view) {
   const { deployment, kind, module, us: time } = report.raw.partition;
   const sums = new Map();
   kind.forEach((code, at) => {
@@ -50,6 +62,17 @@ function parts(report, view) {
   return sums;
 }
 
+// A path with its numbers taken for any: h.0.mlp and h.1.mlp are of one kind.
+export const pattern = (report, i) => report.path(i).replace(/(^|\.)\d+(?=\.|$)/g, "$1*") || report.label(i);
+
+// What the parts alone would have said of the step, and how far off that is.
+export function predictions(view) {
+  const { predicted_us: ours, isolation_sum_us: alone, kernel_sum_us: kernels } = view.raw;
+  const off = (value) => (known(value) && view.stepUs > 0 ? value / view.stepUs - 1 : NaN);
+  return [["Bare step, measured", view.stepBare ? view.stepUs : NaN], ["Predicted from its parts", ours], ["Sum of the modules alone", alone], ["Sum of the kernels", kernels]]
+    .map(([title, value], n) => ({ title, us: value ?? NaN, off: n === 0 ? NaN : off(value) }));
+}
+
 const MOST = 10;
 
 // Modules that hold no other, alike ones (numbers in the path aside) together.
@@ -59,9 +82,8 @@ export function drawWorst(element, { report, view, state }) {
   for (let i = 0; i < report.size; i += 1) {
     if (!view.present[i] || report.children[i].length || !known(cost[i]) || !known(alone[i])) continue;
     if (source[i] === "partial") continue;
-    const pattern = report.path(i).replace(/(^|\.)\d+(?=\.|$)/g, "$1*") || report.label(i);
-    const key = `${pattern}\n${report.className(i)}`;
-    const group = groups.get(key) ?? { pattern, class: report.className(i), members: [], cost: 0, alone: 0 };
+    const key = `${pattern(report, i)}\n${report.className(i)}`;
+    const group = groups.get(key) ?? { pattern: pattern(report, i), class: report.className(i), members: [], cost: 0, alone: 0 };
     group.members.push(i);
     group.cost += cost[i];
     group.alone += alone[i];

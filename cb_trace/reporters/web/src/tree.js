@@ -2,8 +2,6 @@
 
 import { h, replace, name } from "./dom.js";
 import { known } from "./format.js";
-import { columnsOf, errorText, paint } from "./metrics.js";
-import { hatchSwatch, swatch } from "./icicle.js";
 
 const ROW = 29; // px, as in the style sheet
 const WINDOWED = 300; // rows; below, all are there
@@ -40,8 +38,7 @@ export class Tree {
   }
 
   draw() {
-    const { view } = this.context;
-    this.columns = columnsOf(view);
+    this.columns = this.context.columns();
     this.rows = this.visible();
     this.table.setAttribute("aria-rowcount", this.rows.length + 1);
     this.drawHead();
@@ -50,7 +47,7 @@ export class Tree {
 
   // Rows in order: siblings sorted, closed modules and those off the search left out.
   visible() {
-    const { report, matches, state } = this.context;
+    const { report, matches } = this.context;
     const kept = matches === null ? null : new Set();
     if (kept) for (const i of matches) for (const at of report.lineage(i)) kept.add(at);
     const order = this.order();
@@ -70,23 +67,17 @@ export class Tree {
   }
 
   order() {
-    const { state, view, report } = this.context;
+    const { state, report } = this.context;
     const sort = state.get("sort");
-    if (sort === "") return null;
     const sign = state.get("order") === "asc" ? 1 : -1;
     if (sort === "name") return (a, b) => sign * report.label(a).localeCompare(report.label(b), "en", { numeric: true });
-    const value = (i) => (sort === "error" ? view.numbers("error_ratio")[i] : this.value(sort, i));
+    const column = this.columns.find((one) => one.key === sort);
+    if (!column) return null;
     return (a, b) => {
-      const x = value(a), y = value(b);
+      const x = column.value(a), y = column.value(b);
       if (!known(x) || !known(y)) return Number(known(y)) - Number(known(x));
-      return sign * (sort === "error" ? Math.abs(x) - Math.abs(y) : x - y);
+      return sign * (x - y);
     };
-  }
-
-  value(column, i) {
-    const { view } = this.context;
-    if (column === "share") return view.numbers("cost_us")[i] / view.stepUs;
-    return view.numbers(column)[i];
   }
 
   drawHead() {
@@ -100,7 +91,7 @@ export class Tree {
         h("span", { class: "arrow", "aria-hidden": "true" }, chosen ? (down ? "↓" : "↑") : "")));
     };
     replace(this.head, h("tr", { role: "row", "aria-rowindex": 1 },
-      cell("name", "Module", "module"), this.columns.map(([key, title]) => cell(key, title, `number ${key}`))));
+      cell("name", "Module", "module"), this.columns.map(({ key, title }) => cell(key, title, `number ${key}`))));
   }
 
   // Once by size, once the other way, then as in the model.
@@ -138,7 +129,7 @@ export class Tree {
   }
 
   row({ i, level, inner, open, place, of }, number) {
-    const { report, view, state, matches } = this.context;
+    const { report, state, matches } = this.context;
     const selected = state.get("selected") === i;
     const first = h("th", { role: "rowheader", scope: "row", class: "module" },
       h("span", { class: "indent" }),
@@ -149,21 +140,7 @@ export class Tree {
     return h("tr", { role: "row", "data-i": i, tabindex: selected ? 0 : -1, "aria-level": level,
       "aria-posinset": place + 1, "aria-setsize": of, "aria-rowindex": number + 2,
       "aria-expanded": inner ? String(open) : null, "aria-selected": String(selected) },
-    first, this.columns.map(([key, , print]) => this.cell(key, print, i)));
-  }
-
-  cell(key, print, i) {
-    const { view } = this.context;
-    if (key === "error") {
-      const { fill, hatch } = paint(view, "error", i);
-      return h("td", { role: "gridcell", class: "number error" }, errorText(view, i).text,
-        hatch ? hatchSwatch(hatch) : swatch(fill));
-    }
-    const value = this.value(key, i);
-    if (key !== "share") return h("td", { role: "gridcell", class: `number ${key}` }, print(value));
-    const bar = h("span", { class: "bar", "aria-hidden": "true" });
-    bar.style.width = `${Math.min(Math.max(value || 0, 0), 1) * 100}%`;
-    return h("td", { role: "gridcell", class: "number share" }, bar, h("span", {}, print(value)));
+    first, this.columns.map(({ key, cell }) => h("td", { role: "gridcell", class: `number ${key}` }, cell(i))));
   }
 
   // Selection from elsewhere: open what hides it, and bring it into sight.

@@ -4,27 +4,29 @@ import { scaleLog } from "d3-scale";
 import { h, name, replace, s, table } from "./dom.js";
 import { bytes, known, large } from "./format.js";
 import { boundColour, bounds } from "./colour.js";
-import { swatch } from "./icicle.js";
+import { swatch } from "./legend.js";
 
 const WIDTH = 760, HEIGHT = 380, LEFT = 64, BOTTOM = 40;
 
+// A dot a module; in the page of two a line leads to it from where the base was.
 export function drawRoofline(element, context) {
-  const { report, view } = context;
-  const points = [];
-  for (let i = 0; i < report.size; i += 1) {
-    const x = view.numbers("intensity")[i], y = view.numbers("flops_extended_per_s")[i];
-    if (x > 0 && y > 0 && report.children[i].length === 0) points.push({ i, x, y });
-  }
+  const points = context.rooflinePoints();
   if (points.length === 0) return false;
-  const ceilings = ceilingsOf(report, view);
+  const ceilings = ceilingsOf(context.report);
   replace(element, chart(context, points, ceilings),
     h("div", { class: "legend" }, bounds().map((bound) => h("span", { class: "key" }, swatch(boundColour(bound)), bound)),
-      h("span", { class: "note" }, "Modules that hold no other. Work over bytes that must move, against work over busy time. Size: cost. Click selects.")),
+      h("span", { class: "note" }, "Modules that hold no other. Work over bytes that must move, against work over busy time. Size: cost.", points.some((p) => p.from) ? " A line leads from the base to the new one." : "", " Click selects.")),
     ceilings.length ? null : h("p", { class: "note" }, "No ceiling of this device is known."));
   return true;
 }
 
-function ceilingsOf(report, view) {
+// Where the modules that hold no other lie; `at(column, i)` gives a figure.
+export function rooflineAt(report, at, i) {
+  const x = at("intensity", i), y = at("flops_extended_per_s", i);
+  return report.children[i].length === 0 && x > 0 && y > 0 ? { x, y } : null;
+}
+
+function ceilingsOf(report) {
   const { ceilings, dtype } = report.raw.work;
   const usual = report.word(dtype.find((code) => code !== null));
   const matrix = ceilings.filter((c) => c.kind === "matmul" && (c.dtype === usual || !usual));
@@ -35,21 +37,24 @@ function ceilingsOf(report, view) {
     .filter((c) => Number.isFinite(c.flops) && Number.isFinite(c.bytes));
 }
 
-function chart({ report, view, state }, points, ceilings) {
+function chart({ report, state }, points, ceilings) {
   const knees = ceilings.map((c) => c.flops / c.bytes);
-  const xs = [...points.map((p) => p.x), ...knees], ys = [...points.map((p) => p.y), ...ceilings.map((c) => c.flops)];
+  const ends = points.flatMap((p) => (p.from ? [p, p.from] : [p]));
+  const xs = [...ends.map((p) => p.x), ...knees], ys = [...ends.map((p) => p.y), ...ceilings.map((c) => c.flops)];
   const x = scaleLog([Math.min(...xs) / 3, Math.max(...xs) * 4], [LEFT, WIDTH - 12]);
   const y = scaleLog([Math.min(...ys) / 3, Math.max(...ys) * 3], [HEIGHT - BOTTOM, 10]);
-  const cost = view.numbers("cost_us");
-  const most = Math.max(...points.map((p) => cost[p.i] || 0), 1e-9);
-  const dots = points.map(({ i, x: px, y: py }) => s("circle", {
-    cx: x(px), cy: y(py), r: 3 + 9 * Math.sqrt((cost[i] || 0) / most),
-    fill: boundColour(view.workText("bound", i)) ?? "none", class: `point${state.get("selected") === i ? " selected" : ""}`,
-    onclick: () => state.set({ selected: i }),
-  }, s("title", {}, `${report.path(i)}: ${large(py)}FLOP/s at ${large(px)} FLOP/byte`)));
+  const most = Math.max(...points.map((p) => p.cost || 0), 1e-9);
+  const moves = points.filter((p) => p.from).map((p) => s("line", { x1: x(p.from.x), y1: y(p.from.y), x2: x(p.x), y2: y(p.y), class: "move" }));
+  const dots = points.map((p) => s("circle", {
+    cx: x(p.x), cy: y(p.y), r: 3 + 9 * Math.sqrt((p.cost || 0) / most),
+    fill: boundColour(p.bound) ?? "none", class: `point${state.get("selected") === p.i ? " selected" : ""}`,
+    onclick: () => state.set({ selected: p.i }),
+  }, s("title", {}, `${report.path(p.i)}: ${where(p)}${p.from ? `, base ${where(p.from)}` : ""}`)));
   return s("svg", { class: "roofline", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": "Roofline" },
-    axes(x, y), ceilings.map((c) => roof(c, x, y)), dots);
+    axes(x, y), ceilings.map((c) => roof(c, x, y)), moves, dots);
 }
+
+const where = ({ x, y }) => `${large(y)}FLOP/s at ${large(x)} FLOP/byte`;
 
 function axes(x, y) {
   const ticksX = x.ticks(8).filter((t) => Number.isInteger(Math.log10(t))), ticksY = y.ticks(8).filter((t) => Number.isInteger(Math.log10(t)));
