@@ -17,6 +17,8 @@ from cb_trace.attribution.nesting import NOTHING, Flags, Ints, Nest, column, loo
 
 EVALUATION = "autograd::engine::evaluate_function"  # around each node that the engine runs
 ACCUMULATION = "AccumulateGrad"  # the node that adds up a parameter's gradient
+COMPUTES = r"^\w+::\w+$"  # an operator of a library; autograd's own names go deeper
+MAKES = r"::(empty|zeros|ones|full|new_)"  # tensors of nothing: these never have a number
 AGREEMENT = 0.9  # of the numbers that tell threads apart, to take a thread for a profiler number
 
 
@@ -25,24 +27,26 @@ class Backward:
     """The operators that autograd left a mark on; positions are rows of ``op``.
 
     ``node`` is the closest backward operator from each outwards, ``forward`` the operator that made
-    the node: the thread and start of it, where one was found (``linked``).
+    the node: the thread and start of it, where one was found (``linked``). ``differentiable``: the
+    node ran with gradients on, to be differentiated again (``create_graph``).
     """
 
     op: pl.DataFrame
     nest: Nest
     node: Ints
     linked: Flags
+    differentiable: Flags
     forward_thread: Ints
     forward_ns: Ints
 
     def around(self, thread: Ints, at_ns: Ints) -> tuple[Ints, Flags]:
         """The innermost backward operator around each point; whether it repeats a forward there.
 
-        Inside it a forward operator runs then, whose module the backward operator does not tell.
+        Inside it a forward operator runs then, which is not the node's own work.
         """
         mark = self.nest.locate(thread, at_ns)
         node = lookup(self.node, mark)
-        return node, (node != NOTHING) & (mark != node)
+        return node, (node != NOTHING) & (mark != node) & ~lookup(self.differentiable, node, False)
 
 
 def backward(op: pl.DataFrame, step: pl.DataFrame) -> Backward:
@@ -66,10 +70,30 @@ def backward(op: pl.DataFrame, step: pl.DataFrame) -> Backward:
         op=marked,
         nest=nested,
         node=node,
+        differentiable=_differentiable(op, marked, nested, node),
         linked=link["forward_ns"].is_not_null().to_numpy(),
         forward_thread=column(link, "thread"),
         forward_ns=column(link, "forward_ns"),
     )
+
+
+def _differentiable(op: pl.DataFrame, marked: pl.DataFrame, nested: Nest, node: Ints) -> Flags:
+    """Which nodes ran with gradients on.
+
+    Operators have numbers in them then, as those of a forward repeated there have. The node's own
+    tell: with gradients off, none of them has one.
+    """
+    found = np.zeros(marked.height, np.bool_)
+    numbered = ((marked["of_thread"] == 0) & (marked["number"] >= 0)).fill_null(value=False)
+    found[node[numbered.to_numpy() & (node != NOTHING)]] = True
+    if found.any():
+        own = op.filter(
+            (pl.col("sequence_number") >= 0).fill_null(value=False).not_()
+            & pl.col("name").str.contains(COMPUTES) & ~pl.col("name").str.contains(MAKES)
+        )  # fmt: skip
+        mark = nested.locate(column(own, "thread"), column(own, "start_ns"))
+        found[mark[(mark != NOTHING) & (lookup(node, mark) == mark)]] = False
+    return found
 
 
 def _links(marked: pl.DataFrame) -> pl.DataFrame:

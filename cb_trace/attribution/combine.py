@@ -14,9 +14,10 @@ from cb_trace.attribution.evidence import Evidence, Reference
 from cb_trace.attribution.graphs import NO_MATCH as GRAPH_NO_MATCH
 from cb_trace.attribution.graphs import paired
 from cb_trace.attribution.inductor import NO_MATCH, NO_PARTS, Compiled, compiled
-from cb_trace.attribution.nesting import NOTHING, Flags, Ints, column, lookup, nest
-from cb_trace.attribution.optimizer import optimizer_intervals
-from cb_trace.attribution.parameters import gradient_owners, optimizer_parts, owner_bytes
+from cb_trace.attribution.lineage import lineage
+from cb_trace.attribution.nesting import NOTHING, Flags, Ints, column, innermost, lookup, nest
+from cb_trace.attribution.optimizer import after_backward, optimizer_intervals
+from cb_trace.attribution.parameters import gradient_owners, optimizer_parts, updated_bytes
 from cb_trace.attribution.ranges import range_calls
 from cb_trace.attribution.shares import split_by_shares
 from cb_trace.attribution.slices import slice_calls
@@ -72,7 +73,7 @@ def attribute(
     code = _compiled(events, origin, found, module, evidence)
     found = found.with_columns(pl.Series("compiled", code.at))
     known = _outcome(found, calls.method, _glue(module, events.step, root_glue))
-    parts = _split(known, events.kernel, code, module, evidence)
+    parts = _split(known, events, code, module, evidence)
     return Attributed(
         module_call(calls, events.step, again, first_call_id),
         _kernel_module(known, parts, first_call_id),
@@ -106,7 +107,8 @@ def _evidence(
 
     ``by``: the innermost layer (``_CALL``, …); ``call``: position of the module call; ``node``:
     position of the backward operator; ``joined``: its forward operator was found, in a module or
-    not; ``once_more``: work of a forward repeated inside the backward.
+    not; ``once_more``: work of a forward repeated inside the backward; ``update``: nothing is
+    around it and the step's last backward is over.
     """
     at = (origin.thread, origin.at_ns)
     call, (node, repeated) = calls.around(*at), autograd.around(*at)
@@ -116,14 +118,15 @@ def _evidence(
         (autograd.op, node),
         (optimizers, nest(optimizers).locate(*at)),
     ]
-    by = _innermost(layers)
-    joined = lookup(autograd.linked, node, False) & ~repeated & (by == _BACKWARD)
-    thread, forward_ns = lookup(autograd.forward_thread, node), lookup(autograd.forward_ns, node)
-    made_in = np.where(joined, calls.around(thread, forward_ns), NOTHING)
-    at_call = np.where(by == _CALL, call, made_in)
+    by = innermost(layers)
+    line = lineage(calls, autograd)
+    joined = lookup(line.known, node, False) & (by == _BACKWARD)
+    of_node = np.where(repeated, lookup(line.repeats, node), lookup(line.made_in, node))
+    at_call = np.where(by == _CALL, call, np.where(joined, of_node, NOTHING))
     once_more = np.where(by == _CALL, lookup(again, call, False), repeated)
+    update = (by == NOTHING) & after_backward(events.step, calls.frame, autograd, origin.at_ns)
     marks: dict[str, Ints | Flags] = {
-        "by": by, "call": at_call, "joined": joined, "once_more": once_more,
+        "by": by, "call": at_call, "joined": joined, "once_more": once_more, "update": update,
         "module_id": lookup(column(calls.frame, "module_id"), at_call),
         "node": np.where((by == _BACKWARD) & ~repeated, node, NOTHING),
         "known": origin.known, "by_graph": origin.by_graph,
@@ -134,25 +137,10 @@ def _evidence(
 _CALL, _BACKWARD, _OPTIMIZER = range(3)
 
 
-def _innermost(layers: list[tuple[pl.DataFrame, Ints]]) -> Ints:
-    """The number of the layer whose interval is innermost: it starts last, or is the shorter."""
-    count = len(layers[0][1])
-    best = np.full(count, NOTHING, np.int64)
-    best_start = np.full(count, np.iinfo(np.int64).min)
-    best_dur = np.zeros(count, np.int64)
-    for number, (frame, at) in enumerate(layers):
-        start = lookup(column(frame, "start_ns"), at, np.iinfo(np.int64).min)
-        dur = lookup(column(frame, "dur_ns"), at, 0)
-        better = (start > best_start) | ((start == best_start) & (dur < best_dur))
-        best = np.where(better, number, best)
-        best_start, best_dur = np.where(better, start, best_start), np.where(better, dur, best_dur)
-    return best
-
-
 def _frame(kernel: pl.DataFrame, marks: dict[str, Ints | Flags]) -> pl.DataFrame:
     by, once_more = pl.col("by"), pl.col("once_more")
     phase = (
-        pl.when(by == _OPTIMIZER).then(pl.lit("optimizer"))
+        pl.when((by == _OPTIMIZER) | pl.col("update")).then(pl.lit("optimizer"))
         .when(once_more).then(pl.lit("recompute"))
         .when(by == _BACKWARD).then(pl.lit("backward"))
         .otherwise(pl.lit("forward"))
@@ -200,7 +188,7 @@ def _outcome(found: pl.DataFrame, method: str, glue: _Glue) -> pl.DataFrame:
 
 def _split(
     known: pl.DataFrame,
-    kernel: pl.DataFrame,
+    events: TraceEvents,
     code: Compiled,
     module: pl.DataFrame,
     evidence: Evidence,
@@ -209,10 +197,11 @@ def _split(
     parts = [_compiled_parts(known, code)]
     if evidence.parameters:
         of_optimizer = known.filter(pl.col("reason") == OPTIMIZER)
-        parts.append(optimizer_parts(of_optimizer, owner_bytes(module, evidence.parameters)))
+        updated = updated_bytes(events, module, evidence.parameters)
+        parts.append(optimizer_parts(of_optimizer, updated))
     if evidence.reference is not None:
         replayed = known.filter(pl.col("reason") == GRAPH)
-        parts.append(_graph_parts(replayed, kernel, evidence.reference))
+        parts.append(_graph_parts(replayed, events.kernel, evidence.reference))
     schema = polars_schema("kernel_module") | {"dur_ns": pl.Int64()}
     return pl.concat([_conform(part, schema) for part in parts]).drop("ns")
 

@@ -108,6 +108,21 @@ def lookup(
     return np.append(values, values.dtype.type(otherwise))[at]
 
 
+def innermost(layers: list[tuple[pl.DataFrame, Ints]]) -> Ints:
+    """The number of the layer whose interval is innermost: it starts last, or is the shorter."""
+    count = len(layers[0][1])
+    best = np.full(count, NOTHING, np.int64)
+    best_start = np.full(count, np.iinfo(np.int64).min)
+    best_dur = np.zeros(count, np.int64)
+    for number, (frame, at) in enumerate(layers):
+        start = lookup(column(frame, "start_ns"), at, np.iinfo(np.int64).min)
+        dur = lookup(column(frame, "dur_ns"), at, 0)
+        better = (start > best_start) | ((start == best_start) & (dur < best_dur))
+        best = np.where(better, number, best)
+        best_start, best_dur = np.where(better, start, best_start), np.where(better, dur, best_dur)
+    return best
+
+
 def column(frame: pl.DataFrame, name: str, missing: int = NOTHING) -> Ints:
     """An integer column as int64, nulls as ``missing``."""
     return frame[name].fill_null(missing).to_numpy().astype(np.int64)

@@ -2,7 +2,8 @@
 
 The node that accumulates a gradient has no forward operator; in our recordings the hook of each
 parameter leaves a ``cb_grad:`` mark inside it. The optimizer's kernels work on many parameters at
-once and are split over their owners by bytes.
+once and are split over their owners by bytes. A shared parameter is its first module's; the product
+that makes its gradient is of the module that used it, and so is the sum of two such.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from collections.abc import Sequence
 import polars as pl
 
 from cb_trace.attribution.autograd import Backward
-from cb_trace.attribution.events import TraceEvents
+from cb_trace.attribution.events import TraceEvents, step_of
 from cb_trace.attribution.nesting import NOTHING, column
+from cb_trace.attribution.optimizer import updates
 from cb_trace.attribution.ranges import module_by_path
 from cb_trace.bundle import GRADIENT_PREFIX, ParameterRecord, parameter_of_range
 
@@ -64,10 +66,21 @@ def _owners(module: pl.DataFrame, parameters: Sequence[ParameterRecord]) -> dict
     return {p.name: known[p.path] for p in parameters if p.path in known}
 
 
-def owner_bytes(module: pl.DataFrame, parameters: Sequence[ParameterRecord]) -> pl.DataFrame:
-    """``module_id, bytes``: what an optimizer updates, by owner; only trainable parameters."""
+def updated_bytes(
+    events: TraceEvents, module: pl.DataFrame, parameters: Sequence[ParameterRecord]
+) -> pl.DataFrame:
+    """``module_id, bytes``: what the optimizer updates, by owner; empty where that is uncertain.
+
+    That is every trainable parameter, or where gradients left marks those that got one. Of several
+    optimizers in a step nothing says which updates what, unless each comes after gradients of all.
+    """
     owners = _owners(module, parameters)
-    rows = [(owners[p.name], p.bytes) for p in parameters if p.trainable and p.name in owners]
+    trained = [p for p in parameters if p.trainable and p.name in owners]
+    marks = _marks(events.annotation, events.op, owners)
+    got = {parameter_of_range(name) for name in marks["name"].unique()}
+    if not _certain(events, marks):
+        trained = []
+    rows = [(owners[p.name], p.bytes) for p in trained if not got or p.name in got]
     schema = {"module_id": pl.Int32(), "bytes": pl.Int64()}
     table = pl.DataFrame(rows, schema=schema, orient="row")
     return (
@@ -75,6 +88,26 @@ def owner_bytes(module: pl.DataFrame, parameters: Sequence[ParameterRecord]) -> 
         .agg(pl.col("bytes").sum())
         .filter(pl.col("bytes") > 0)
     )
+
+
+def _certain(events: TraceEvents, marks: pl.DataFrame) -> bool:
+    """Whether an optimizer runs once a step, or each run comes after marks of the same parameters.
+
+    Marks since the run before it, in its step.
+    """
+    runs = updates(events.annotation, events.op).select(run="start_ns")
+    runs = runs.with_columns(step=pl.Series(step_of(events.step, column(runs, "run")))).sort("run")
+    if runs["step"].is_unique().all():
+        return True
+    given = marks.select("name", "start_ns").sort("start_ns")
+    given = given.with_columns(step=pl.Series(step_of(events.step, column(given, "start_ns"))))
+    before = given.join_asof(
+        runs, left_on="start_ns", right_on="run", by="step", strategy="forward",
+        check_sortedness=False,
+    )  # fmt: skip
+    names = pl.col("name").unique().sort().str.join(" ")
+    sets = before.drop_nulls("run").group_by("run").agg(names)
+    return sets.height == runs.height and sets["name"].n_unique() == 1
 
 
 def optimizer_parts(kernels: pl.DataFrame, shares: pl.DataFrame) -> pl.DataFrame:

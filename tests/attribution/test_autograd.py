@@ -123,15 +123,20 @@ def test_an_ambiguous_thread_is_no_link() -> None:
     assert outcomes(events, tree(*TREE))["first"][2] == "backward, module unknown"
 
 
-def recomputation(**marks: Any) -> list[Event]:
-    """``a`` is checkpointed: inside ``b``'s backward its forward runs again, here in a range."""
+def recomputation() -> list[Event]:
+    """``b`` checkpoints a function that calls ``a``: in its backward ``a`` runs again."""
     return [
-        *FORWARD,
-        *node("MulBackward0", 210, 50, 6),
+        annotation("ProfilerStep#0", 0, 1000),
+        annotation("cb:<root>", 10, 90),
+        annotation("cb:b", 15, 60),
+        annotation("cb:a", 20, 10), forward_op("aten::mm", 21, 5),
+        forward_op("aten::relu", 41, 6),
+        *node("ReluBackward0", 210, 50, 6),
         annotation("cb:a", 220, 10, tid=ENGINE), forward_op("aten::mm", 221, 0, tid=ENGINE),
         *work("again", 221.5, 1, tid=ENGINE),
         forward_op("aten::relu", 240, 1, tid=ENGINE), *work("functional", 240.5, 2, tid=ENGINE),
-        *work("b backward", 250, 3, tid=ENGINE),
+        op("aten::threshold_backward", 250, 2, tid=ENGINE), *work("of b", 250.5, 3, tid=ENGINE),
+        *node("MmBackward0", 270, 9, 5), *work("of a", 273, 4, tid=ENGINE),
     ]  # fmt: skip
 
 
@@ -139,11 +144,87 @@ def test_row_46_a_module_called_inside_the_backward_is_recomputation() -> None:
     events = events_of(recomputation())
     assert outcomes(events, tree(*TREE)) == {
         "again": ("a", "recompute", "range"),
-        "functional": (None, "recompute", "backward, module unknown"),
-        "b backward": ("b", "backward", "autograd"),
+        "functional": ("b", "recompute", "autograd"),
+        "of b": ("b", "backward", "autograd"),
+        "of a": ("a", "backward", "autograd"),
     }
     calls = attribute(events, tree(*TREE)).module_call.filter(pl.col("module_id") == 1)
     assert calls.select("phase", "call_index").rows() == [("forward", 0), ("recompute", 0)]
+
+
+def test_a_function_repeated_from_inside_a_module_it_calls_is_the_callers() -> None:
+    """The last operator that kept its input is ``a``'s: its node asks for the whole function."""
+    events = events_of([
+        annotation("ProfilerStep#0", 0, 1000),
+        annotation("cb:<root>", 10, 90),
+        annotation("cb:b", 15, 60), forward_op("aten::relu", 16, 4),
+        annotation("cb:a", 20, 10), forward_op("aten::mm", 21, 5),
+        *node("MmBackward0", 210, 50, 5),
+        forward_op("aten::relu", 215, 0, tid=ENGINE), *work("functional", 215.5, 1, tid=ENGINE),
+        annotation("cb:a", 220, 10, tid=ENGINE), *work("again", 221, 2, tid=ENGINE),
+        op("aten::mm", 250, 2, tid=ENGINE), *work("of a", 250.5, 3, tid=ENGINE),
+    ])  # fmt: skip
+    assert outcomes(events, tree(*TREE)) == {
+        "functional": ("b", "recompute", "autograd"),
+        "again": ("a", "recompute", "range"),
+        "of a": ("a", "backward", "autograd"),
+    }
+
+
+def test_the_nodes_of_a_repeated_function_are_its_callers() -> None:
+    """Reentrant checkpointing: a backward inside the backward, its nodes made there."""
+    events = events_of([
+        annotation("ProfilerStep#0", 0, 1000),
+        annotation("cb:b", 15, 60), forward_op("CheckpointFunction", 20, 5),
+        forward_op("aten::mm", 90, 6),
+        *node("CheckpointFunctionBackward", 210, 50, 5),
+        *node("MmBackward0", 150, 9, 6),
+        op("aten::detach", 212, 1, tid=ENGINE),
+        forward_op("aten::sin", 220, 0, tid=ENGINE), *work("sin", 220.5, 1, tid=ENGINE),
+        *node("SinBackward0", 240, 9, 0, thread=2), *work("cos", 243, 2, tid=ENGINE),
+    ])  # fmt: skip
+    assert outcomes(events, tree(*TREE)) == {
+        "sin": ("b", "recompute", "autograd"),
+        "cos": ("b", "backward", "autograd"),
+    }
+
+
+def test_a_backward_that_is_differentiated_again_is_no_recomputation() -> None:
+    """``create_graph``: the operators of a node have numbers, and make nodes of their own."""
+    events = events_of([
+        annotation("ProfilerStep#0", 0, 1000),
+        annotation("cb:a", 20, 10), forward_op("aten::tanh", 21, 5),
+        annotation("cb:b", 40, 10), forward_op("aten::mm", 41, 6),
+        *node("MmBackward0", 200, 9, 6),
+        forward_op("aten::mm", 202, 0, tid=ENGINE), *work("first of b", 202.5, 1, tid=ENGINE),
+        *node("TanhBackward0", 210, 9, 5),
+        forward_op("aten::tanh_backward", 212, 1, tid=ENGINE),
+        op("aten::zeros", 213.5, 1, tid=ENGINE),
+        *work("first of a", 212.5, 2, tid=ENGINE),
+        *node("TanhBackwardBackward0", 300, 9, 1, thread=2),
+        *work("second of a", 303, 3, tid=ENGINE),
+        *node("MmBackward0", 310, 9, 0, thread=2), *work("second of b", 313, 4, tid=ENGINE),
+        *node("TanhBackward0", 320, 9, 5), *work("third of a", 323, 5, tid=ENGINE),
+    ])  # fmt: skip
+    found = outcomes(events, tree(*TREE))
+    assert {name: where[:2] for name, where in found.items()} == {
+        "first of b": ("b", "backward"), "first of a": ("a", "backward"),
+        "second of a": ("a", "backward"), "second of b": ("b", "backward"),
+        "third of a": ("a", "backward"),
+    }  # fmt: skip
+
+
+def test_a_node_made_in_an_unlinked_one_is_unknown() -> None:
+    events = events_of([
+        annotation("ProfilerStep#0", 0, 1000),
+        annotation("cb:a", 20, 10), forward_op("aten::tanh", 21, 5),
+        *node("TanhBackward0", 190, 9, 5),
+        *node("MmBackward0", 200, 9, 6),  # of an operator before the window
+        forward_op("aten::mm", 202, 0, tid=ENGINE),
+        *node("MmBackward0", 310, 9, 0, thread=2), *work("second", 313, 1, tid=ENGINE),
+    ])  # fmt: skip
+    found = outcomes(events, tree(*TREE))
+    assert found["second"] == (None, "backward", "backward, module unknown")
 
 
 def test_of_two_that_start_together_the_shorter_is_inside() -> None:

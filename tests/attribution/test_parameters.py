@@ -115,3 +115,58 @@ def test_without_trained_parameters_the_optimizer_stays_the_optimizer(
 ) -> None:
     found = parts(events_of(OPTIMIZER), TREE, Evidence(parameters=known))
     assert found == {"adam": [(None, "optimizer", "optimizer", 10_000)]}
+
+
+def test_parameters_that_got_no_gradient_are_not_updated() -> None:
+    events = events_of([*OPTIMIZER, *accumulation(50, mark("b.bias", 67))])
+    assert parts(events, TREE, KNOWN)["adam"] == [("b", "optimizer", "parameter", 10_000)]
+
+
+def runs(*steps: tuple[str, float, list[str]]) -> dict[str, list[str]]:
+    """Optimizers in one step, each after gradients of some parameters; how their work is known."""
+    events = [annotation("ProfilerStep#0", 0, 1000)]
+    for number, (name, at, got) in enumerate(steps, start=1):
+        events += accumulation(at, *(mark(p, at + 10 + n) for n, p in enumerate(got)))
+        events += [annotation(f"Optimizer.step#{name}.step", at + 50, 20)]
+        events += work(f"{number}", at + 55, number)
+    found = parts(events_of(events), TREE, KNOWN)
+    return {name: [row[2] for row in rows] for name, rows in found.items()}
+
+
+def test_two_optimizers_in_a_step_are_not_split_by_all_parameters() -> None:
+    """Dense and sparse, or two networks: nothing says which updates what."""
+    unknown = {"1": ["optimizer"], "2": ["optimizer"]}
+    assert runs(("SGD", 100, ["a.weight", "b.bias"]), ("Adam", 300, [])) == unknown
+    assert runs(("Adam", 100, ["a.weight"]), ("Adam", 300, ["a.weight", "b.bias"])) == unknown
+    repeated = runs(("SGD", 100, ["a.weight", "b.bias"]), ("SGD", 300, ["a.weight", "b.bias"]))
+    assert repeated == {"1": ["parameter"] * 2, "2": ["parameter"] * 2}
+
+
+def test_an_optimizer_inside_another_is_one() -> None:
+    inner = annotation("Optimizer.step#AdamW.step", 105, 30)
+    outer = annotation("Optimizer.step#Sharded.step", 100, 50)
+    events = [annotation("ProfilerStep#0", 0, 1000), outer, inner, *work("adam", 110, 1)]
+    assert [row[2] for row in parts(events_of(events), TREE, KNOWN)["adam"]] == ["parameter"] * 2
+
+
+def test_work_after_the_last_backward_is_the_updates_and_the_roots() -> None:
+    """Clipping of gradients; what lies between a backward and the next forward is not."""
+    marks = {"Sequence number": 5, "Fwd thread id": 1, "tid": ENGINE}
+    events = events_of([
+        annotation("ProfilerStep#0", 0, 1000),
+        annotation("cb:a", 20, 10), *work("loss", 40, 1), op("MmBackward0", 60, 10, **marks),
+        *work("between", 75, 2),
+        annotation("cb:a", 90, 10), *work("loss of the second", 110, 3),
+        op("MmBackward0", 120, 10, **marks), *work("clip", 140, 4),
+        annotation("Optimizer.step#SGD.step", 150, 9), *work("sgd", 151, 5),
+        *work("log", 170, 6),
+        annotation("ProfilerStep#1", 1000, 1000),
+        annotation("cb:a", 1020, 10), *work("next loss", 1040, 7),
+    ])  # fmt: skip
+    found = {name: rows[0][:3] for name, rows in parts(events, TREE, Evidence()).items()}
+    assert found == {
+        "loss": ("", "forward", "step"), "between": ("", "forward", "step"),
+        "loss of the second": ("", "forward", "step"), "clip": ("", "optimizer", "step"),
+        "sgd": (None, "optimizer", "optimizer"), "log": ("", "optimizer", "step"),
+        "next loss": ("", "forward", "step"),
+    }  # fmt: skip
