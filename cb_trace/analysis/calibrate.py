@@ -1,18 +1,20 @@
-"""How a profiled step becomes the bare one: factors on host work, kernels and gaps.
+"""How a profiled step becomes the bare one: factors on host work, kernels and gaps, and its start.
 
-A profiler slows the host by a factor that no one knows beforehand, and leaves kernels as they are.
-So the host's factor is the one that gives way to the bare step: even where the device is the bound,
-the host is what passes before the first kernel starts. Kernels give way only where, under the
-profiler, they alone take longer than the bare step.
+A profiler slows the host and leaves kernels as they are. How much, modules alone show; what is then
+missing to the bare step, or too much, is the host's: of its work where the host bounds the step, of
+its start, before the first kernel, where the device does. A host that begins on an idle device is
+slower than one that runs modules in a loop, but no slower than under the profiler. Kernels give way
+only where, under the profiler, they alone take longer than the bare step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from cb_trace.analysis.host_line import LAUNCH
 from cb_trace.analysis.program import Program, without_host
 from cb_trace.analysis.simulate import Variants, simulate
 from cb_trace.analysis.stats import FloatArray
@@ -28,11 +30,13 @@ class Scale:
     host: float
     device: float
     gap: float
+    start_ns: float = 0.0  # of the host before all else; it goes with the work that leads nowhere
 
     def variants(self, host: FloatArray, device: FloatArray) -> Variants:
         """Variants on top of these factors; both of shape (owners, variants)."""
         gap = np.full(host.shape[1], self.gap)
-        return Variants(self.host * host, self.device * device, gap)
+        start = self.start_ns * host[self.program.rest]
+        return Variants(self.host * host, self.device * device, gap, start)
 
     def step_ns(self) -> float:
         """The step as it is."""
@@ -40,27 +44,61 @@ class Scale:
         return float(simulate(self.program, self.variants(one, one))[0])
 
 
-def eager_scale(program: Program, bare_ns: int | None, host: float) -> Scale:
+def eager_scale(program: Program, bare_ns: int | None, host: FloatArray) -> Scale:
     """The scale of the eager step.
 
     :param bare_ns: its bare length; None leaves kernels as they are and takes ``host`` as it is.
-    :param host: the factor on host work that replays alone suggest; kept where the host has no say.
+    :param host: the factors on host work that replays alone suggest, shape (owners, 1).
     """
+    program, longest_start = _bare_host(program, host)
     if bare_ns is None:
-        return Scale(program=program, host=host, device=1.0, gap=1.0)
-    own = int(program.work_ns.sum())
+        return Scale(program=program, host=1.0, device=1.0, gap=1.0)
 
     def hosts(tried: FloatArray) -> FloatArray:
         return _uniform(program, tried, np.ones_like(tried), np.ones_like(tried))
 
+    def starts(tried: FloatArray) -> FloatArray:
+        one = np.ones_like(tried)
+        return _uniform(program, one, one, one, tried)
+
+    own = int(program.work_ns.sum())
+    quick, given, late = *hosts(np.array([0.0, 1.0])), *starts(np.array([longest_start]))
+    if quick > bare_ns or not own:
+        return _slower_device(program, bare_ns, min(1.0, bare_ns / own) if own else 1.0)
+    if given > bare_ns:
+        return Scale(program=program, host=_solve(hosts, bare_ns, 0.0, 1.0), device=1.0, gap=1.0)
+    if late >= bare_ns:
+        start = _solve(starts, bare_ns, 0.0, longest_start)
+        return Scale(program=program, host=1.0, device=1.0, gap=1.0, start_ns=start)
+
+    def late_hosts(tried: FloatArray) -> FloatArray:
+        one = np.ones_like(tried)
+        return _uniform(program, tried, one, one, one * longest_start)
+
+    times = _solve(late_hosts, bare_ns, 1.0, _above(late_hosts, bare_ns, 1.0))
+    return Scale(program=program, host=times, device=1.0, gap=1.0, start_ns=longest_start)
+
+
+def _bare_host(program: Program, host: FloatArray) -> tuple[Program, float]:
+    """The program with host work as long as it should be bare, and its longest start.
+
+    Work in which the profiler recorded nothing was not made longer by it. No start is slower than
+    under the profiler: the second figure is by how much it was.
+    """
+    factor = np.where(program.work_plain, 1.0, host[program.work_owner, 0])
+    work = np.round(program.work_ns * factor).astype(np.int64)
+    first = np.flatnonzero(program.kind == LAUNCH)[:1]
+    head = program.work_item <= (first[0] if first.size else -1)
+    longer = np.maximum(0, program.work_ns - work)[head].sum()
+    return replace(program, work_ns=work), float(longer)
+
+
+def _slower_device(program: Program, bare_ns: int, host: float) -> Scale:
+    """Kernels that take longer than the bare step under the profiler are made to fit it."""
+
     def devices(tried: FloatArray) -> FloatArray:
         return _uniform(program, np.full_like(tried, host), tried, tried)
 
-    quick, given = hosts(np.array([0.0, host]))
-    if quick <= bare_ns and own:
-        high = host if given > bare_ns else _above(hosts, bare_ns, host)
-        return Scale(program=program, host=_solve(hosts, bare_ns, 0.0, high), device=1.0, gap=1.0)
-    host = min(host, bare_ns / own) if own else host
     device = _solve(devices, bare_ns, 0.0, _above(devices, bare_ns, 1.0))
     return Scale(program=program, host=host, device=device, gap=device)
 
@@ -88,10 +126,17 @@ def graph_scale(program: Program, bare_ns: int | None, gap_ns: float) -> Scale:
     return Scale(program=program, host=0.0, device=1.0, gap=gap)
 
 
-def _uniform(program: Program, host: FloatArray, device: FloatArray, gap: FloatArray) -> FloatArray:
+def _uniform(
+    program: Program,
+    host: FloatArray,
+    device: FloatArray,
+    gap: FloatArray,
+    start: FloatArray | None = None,
+) -> FloatArray:
     """The step under one factor for all owners, several at once."""
     every = np.ones((len(program.owners), 1))
-    return simulate(program, Variants(every * host, every * device, gap))
+    start = np.zeros_like(gap) if start is None else start
+    return simulate(program, Variants(every * host, every * device, gap, start))
 
 
 def _above(length: Callable[[FloatArray], FloatArray], target: float, low: float) -> float:

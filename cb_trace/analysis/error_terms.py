@@ -13,12 +13,15 @@ idle time owned in the partition, the terms add up to isolated − cost = W_A �
     residual        Σ S − E over the other matched kernels
 
 S is a kernel in the sequence run (:mod:`cb_trace.analysis.sequence`). A matched kernel without an
-S puts A − E into cache; a module without any has NULL for contention and residual.
+S puts A − E into cache; a module whose matched kernels all have none has NULL for contention and
+residual. What is not matched has no part in them: a kernel that is another alone takes all of
+A − E, the work of caches, clocks and other streams included, into kernel choice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import polars as pl
 
@@ -30,6 +33,7 @@ from cb_trace.analysis.sides import (
     INSTANCE,
     Alone,
     InStep,
+    Key,
     alone_instances,
     alone_sides,
     context_instances,
@@ -82,30 +86,64 @@ def terms(
     if step.is_empty() or hot.is_empty():
         return pl.DataFrame(schema=polars_schema("term"))
     rows = context_kernels(kernel, kernel_module, op, module, hot)
-    context, alone = pair(
-        context_instances(rows),
-        alone_instances(hot, replay_kernel, isolated_kernel, isolated_op),
+    alone = alone_instances(hot, replay_kernel, isolated_kernel, isolated_op)
+    rows, alone = _matched(rows, alone)
+    rows, order = _sequenced(rows, kernel, sequence)
+    sides = _Sides(
+        alone=alone_sides(hot, alone, replay_kernel, isolated_kernel),
+        sums=context_sums(rows, step["step"].sort()),
+        order=order,
+        fractions=_fractions(partition, step, cpu=device_type == "cpu"),
     )
-    sides = alone_sides(hot, alone, replay_kernel, isolated_kernel)
-    rows = rows.join(context.select(*INSTANCE, "match"), on=INSTANCE)
-    measured = SequenceSums({})
-    if sequence is not None and sequence.height:
-        rows, measured = with_sequence(rows, kernel, sequence, INSTANCE)
-    sums = context_sums(rows, step["step"].sort())
-    fractions = _fractions(partition, step, cpu=device_type == "cpu")
-    found: dict[Placed, Terms] = {}
-    bounded = bounded_parts(partition, cost_bounds, module)
-    owned = {(r["module_id"], r["phase"], r["deployment"]): r for r in bounded.rows(named=True)}
-    for (module_id, phase, deployment), row in owned.items():
-        key = (module_id, phase)
-        if key in sides:
-            idle = Interval(row["idle_ns"], row["idle_low_ns"], row["idle_high_ns"])
-            fraction = fractions[deployment]
-            order = measured.of(key, fraction)
-            here = in_step(sums.get(key, {}), fraction, row["busy_ns"], idle, order)
-            found[module_id, phase, deployment] = dict(error_terms(sides[key], here))
+    owned = _owned(partition, cost_bounds, module)
+    found = {place: sides.terms(place, row) for place, row in owned.items() if sides.know(place)}
     fill_containers(found, owned, partition, module, _add)
     return _frame(found, run_id)
+
+
+def _matched(rows: pl.DataFrame, alone: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The kernels of the steps and those alone, with how each is matched."""
+    context, alone = pair(context_instances(rows), alone)
+    return rows.join(context.select(*INSTANCE, "match"), on=INSTANCE), alone
+
+
+def _sequenced(
+    rows: pl.DataFrame, kernel: pl.DataFrame, sequence: pl.DataFrame | None
+) -> tuple[pl.DataFrame, SequenceSums | None]:
+    """The kernels of the steps apart by whether another stream ran; None: no sequence run."""
+    if sequence is None or sequence.is_empty():
+        return rows, None
+    return with_sequence(rows, kernel, sequence, INSTANCE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sides:
+    """Both sides of every module, and the sequence where there is one."""
+
+    alone: Mapping[Key, Alone]
+    sums: Mapping[Key, Mapping[str, Interval]]  # Σ E over the profiled steps by match
+    order: SequenceSums | None
+    fractions: Mapping[str, tuple[int, int]]  # by deployment: what such sums are multiplied by
+
+    def know(self, place: Placed) -> bool:
+        """Whether the module was replayed alone."""
+        return place[:2] in self.alone
+
+    def terms(self, place: Placed, owned: Mapping[str, int]) -> Terms:
+        """The terms of one module and deployment; ``owned``: its row of the bounded parts."""
+        key, fraction = place[:2], self.fractions[place[2]]
+        idle = Interval(owned["idle_ns"], owned["idle_low_ns"], owned["idle_high_ns"])
+        order = self.order.of(key, fraction) if self.order else None
+        here = in_step(self.sums.get(key, {}), fraction, owned["busy_ns"], idle, order)
+        return dict(error_terms(self.alone[key], here))
+
+
+def _owned(
+    partition: pl.DataFrame, cost_bounds: pl.DataFrame, module: pl.DataFrame
+) -> dict[Placed, dict[str, int]]:
+    """What each module owns of each deployment's step, children included."""
+    rows = bounded_parts(partition, cost_bounds, module).iter_rows(named=True)
+    return {(row["module_id"], row["phase"], row["deployment"]): row for row in rows}
 
 
 def _frame(found: dict[Placed, Terms], run_id: str) -> pl.DataFrame:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
-from cb_trace.analysis.stats import IntArray
+from cb_trace.analysis.segments import T1
+from cb_trace.analysis.stats import FloatArray, IntArray
 
 LAUNCH, WAIT_DEVICE, WAIT_KERNEL = range(3)
 
@@ -21,6 +22,8 @@ class HostLine:
     ns: IntArray
     item: IntArray  # that the stretch comes before; the number of items for what comes after all
     owner: IntArray  # place in ``owners``; -1 outside every call
+    segment: IntArray  # row of the step's segments; -1 in none
+    cold_ns: int  # how much longer than usual operators took before the first launch
     kind: IntArray
     kernel: IntArray  # launched, or waited for; -1
     leads: IntArray  # the next kernel launched at or after each item; -1
@@ -40,9 +43,14 @@ def host_line(
     op: pl.DataFrame,
     launches: pl.DataFrame,
     kernels: pl.DataFrame,
+    segments: pl.DataFrame,
     step: Mapping[str, int],
 ) -> HostLine:
     """Cut the range of a step.
+
+    What an operator does takes as long as it usually does in this recording (``segments`` of the
+    step): one that was cold, or met a full launch queue, says nothing about its module. The cold
+    start of the step itself is kept apart.
 
     A synchronising call, and a copy that blocks, is work up to where it has nothing to do but wait,
     a wait, and work again after what it waited for has ended.
@@ -51,18 +59,26 @@ def host_line(
     items = _items(launches, kernels, begin, stop)
     calls = module_call.filter(pl.col("step") == step["step"])
     names = sorted(set(zip(calls["module_id"].to_list(), calls["phase"].to_list(), strict=True)))
-    threads = _threads(calls, op, launches, kernels, step)
+    threads = _threads(calls, segments, [op, launches], kernels, step)
     cuts = [np.array([begin, stop]), items.at, items.blocked.ravel()]
-    cuts += [edge for thread in threads for edge in (thread.edge, thread.active.ravel())]
+    for thread in threads:
+        cuts += [thread.edge, thread.active.ravel(), thread.segments.ravel()]
     edge = np.unique(np.clip(np.concatenate(cuts), begin, stop))
-    owner = _owner_at(threads, edge[:-1], {name: n for n, name in enumerate(names)})
-    ns = np.where(_covered(items.blocked, edge[:-1]), 0, np.diff(edge))
-    item = np.searchsorted(items.at, edge[:-1], side="right")
+    at = edge[:-1]
+    owner = _owner_at(threads, at, {name: n for n, name in enumerate(names)})
+    segment = _segment_at(threads, at)
+    raw = np.where(_covered(items.blocked, at), 0, np.diff(edge))
+    ns = np.round(raw * np.append(_usual(segments), 1.0)[segment]).astype(np.int64)
+    item = np.searchsorted(items.at, at, side="right")
+    first = np.flatnonzero(items.kind == LAUNCH)[:1]
+    head = item <= (first[0] if first.size else -1)
     return HostLine(
         owners=tuple(names),
         ns=ns,
         item=item,
         owner=owner,
+        segment=segment,
+        cold_ns=max(0, int(raw[head].sum() - ns[head].sum())),
         kind=items.kind,
         kernel=items.kernel,
         leads=_leads(items),
@@ -115,13 +131,15 @@ class _Thread:
     module: list[int | None]
     phase: list[str | None]
     active: IntArray  # shape (n, 2), apart and sorted; empty for the step's own thread
+    segments: IntArray  # shape (n, 2), apart and sorted
+    rows: IntArray  # of the step's segments, one each
     own: bool
 
 
 def _threads(
     calls: pl.DataFrame,
-    op: pl.DataFrame,
-    launches: pl.DataFrame,
+    segments: pl.DataFrame,
+    work: Sequence[pl.DataFrame],
     kernels: pl.DataFrame,
     step: Mapping[str, int],
 ) -> list[_Thread]:
@@ -129,19 +147,22 @@ def _threads(
     begin, stop = step["start_ns"], step["start_ns"] + step["dur_ns"]
     inside = (pl.col("start_ns") >= begin) & (pl.col("start_ns") < stop)
     others = set(kernels["caller"].drop_nulls().unique().to_list()) - {step["thread"]}
-    found = [_thread(calls, step["thread"], np.empty((0, 2), np.int64), own=True)]
+    nothing = np.empty((0, 2), np.int64)
+    found = [_thread(calls, segments, step["thread"], nothing, own=True)]
     for thread in sorted(others):
         busy = pl.concat(
             [
                 frame.filter(inside & (pl.col("thread") == thread)).select("start_ns", "dur_ns")
-                for frame in (op, launches)
+                for frame in work
             ]
         )
-        found.append(_thread(calls, thread, _union(busy), own=False))
+        found.append(_thread(calls, segments, thread, _union(busy), own=False))
     return found
 
 
-def _thread(calls: pl.DataFrame, thread: int, active: IntArray, *, own: bool) -> _Thread:
+def _thread(
+    calls: pl.DataFrame, segments: pl.DataFrame, thread: int, active: IntArray, *, own: bool
+) -> _Thread:
     """Calls nest: after a start the call is innermost, after an end the one around it."""
     mine = calls.filter(pl.col("thread") == thread).select(
         "call_id",
@@ -163,7 +184,17 @@ def _thread(calls: pl.DataFrame, thread: int, active: IntArray, *, own: bool) ->
     )
     events = events.unique("at", keep="last", maintain_order=True)
     edge = events["at"].to_numpy().astype(np.int64)
-    return _Thread(edge, events["module"].to_list(), events["phase"].to_list(), active, own)
+    parts = segments.with_row_index("row").filter(pl.col("thread") == thread).sort("start_ns")
+    start = parts["start_ns"].to_numpy().astype(np.int64)
+    return _Thread(
+        edge=edge,
+        module=events["module"].to_list(),
+        phase=events["phase"].to_list(),
+        active=active,
+        segments=np.stack([start, start + parts["ns"].to_numpy()], axis=1),
+        rows=parts["row"].to_numpy().astype(np.int64),
+        own=own,
+    )
 
 
 def _union(busy: pl.DataFrame) -> IntArray:
@@ -199,3 +230,20 @@ def _owner_at(
         found = np.append(np.array(places, np.int64), -1)[after]  # -1, before the first: the last
         owner = np.where(here, found, owner)
     return owner
+
+
+def _segment_at(threads: list[_Thread], at: IntArray) -> IntArray:
+    """The row of the segment that each moment lies in, on the thread whose moment it is."""
+    found = np.full(at.size, -1, np.int64)
+    for thread in threads:
+        here = np.full(at.size, True) if thread.own else _covered(thread.active, at)
+        before = np.searchsorted(thread.segments[:, 0], at, side="right") - 1
+        rows = np.where(_covered(thread.segments, at), np.append(thread.rows, -1)[before], -1)
+        found = np.where(here, rows, found)
+    return found
+
+
+def _usual(segments: pl.DataFrame) -> FloatArray:
+    """What each segment is multiplied by: gaps between operators stay as they are."""
+    ratio = pl.when(pl.col("kind") != T1).then(pl.col("usual_ns") / pl.col("ns")).otherwise(1.0)
+    return segments.select(ratio).to_series().to_numpy().astype(np.float64)

@@ -48,7 +48,7 @@ def scaled_steps(
     def one(program: Program, bare_ns: int | None) -> Scale:
         if deployment == "graph":
             return graph_scale(program, bare_ns, parts.gap_ns)
-        return eager_scale(program, bare_ns, parts.host)
+        return eager_scale(program, bare_ns, parts.host(program.owners))
 
     if bare is None:
         return Scaled([one(program, None) for program in steps], [])

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import polars as pl
 
+from cb_trace.analysis.host_alone import HOST_BOUND, alone, host_factors
+from cb_trace.analysis.program import Owner
+from cb_trace.analysis.stats import FloatArray
 from cb_trace.bundle import Deployment
 
-HOST_BOUND = 1.3  # alone, the wall is longer than the busy device by this much: the host is slower
 DEFAULT_GAP_NS = 1_000.0
 
 
@@ -17,15 +20,25 @@ DEFAULT_GAP_NS = 1_000.0
 class Parts:
     """Figures of modules alone. ``None``: not measured, and the default stands in."""
 
-    host_ratio: float | None = None  # bare host work over profiled host work
+    host_ratio: float | None = None  # bare host work over profiled host work, of all together
+    host_factors: Mapping[int, float] = field(default_factory=dict)  # of a module's own work
     graph_gap_ns: float | None = None  # between two kernels of a CUDA graph
     launch_ns: float = 0.0  # of a whole graph, beside its kernels and gaps
     isolation_ns: int | None = None  # the innermost modules alone, added up
 
-    @property
-    def host(self) -> float:
-        """The factor on profiled host work; 1 where nothing was measured."""
-        return 1.0 if self.host_ratio is None else self.host_ratio
+    def host(self, owners: Sequence[Owner]) -> FloatArray:
+        """The factor on profiled host work of each owner, shape (owners, 1).
+
+        Its own where it was measured, in the forward, else that of all together; 1 where nothing
+        was measured.
+        """
+        rest = 1.0 if self.host_ratio is None else self.host_ratio
+        own = self.host_factors
+        found = [
+            own.get(module, rest) if module is not None and phase == "forward" else rest
+            for module, phase in owners
+        ]
+        return np.array(found).reshape(-1, 1)
 
     @property
     def gap_ns(self) -> float:
@@ -53,12 +66,15 @@ def isolated_parts(
     hot = forward.filter(pl.col("condition") == "hot").drop_nulls("median_ns")
     inner = _innermost(hot, module)
     gap, launch = _graph_line(forward, hot, replay_kernel)
-    alone = (inner["median_ns"] * inner["calls"]).sum() if inner.height else None
+    every = alone(forward.filter(pl.col("condition") == "hot"), module_call)
+    ran = set(module_call.drop_nulls("step")["module_id"].unique().to_list())
+    total = (inner["median_ns"] * inner["calls"]).sum() if inner.height else None
     return Parts(
         host_ratio=_host_ratio(inner, module_call),
+        host_factors=host_factors(every, module, ran),
         graph_gap_ns=gap,
         launch_ns=launch,
-        isolation_ns=None if alone is None else int(alone),
+        isolation_ns=None if total is None else int(total),
     )
 
 

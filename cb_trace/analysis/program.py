@@ -16,6 +16,7 @@ import polars as pl
 
 from cb_trace.analysis.device_order import Device, device_order
 from cb_trace.analysis.host_line import LAUNCH, HostLine, host_line
+from cb_trace.analysis.segments import host_segments
 from cb_trace.analysis.stats import FloatArray, IntArray
 
 Owner = tuple[int | None, str]  # module_id, phase; exclusive
@@ -32,9 +33,13 @@ class Program:
     """
 
     owners: tuple[Owner, ...]
+    rest: int  # the owner of work that leads to nothing: the root, where there is one
     work_ns: IntArray
     work_item: IntArray
     work_owner: IntArray
+    work_segment: IntArray  # row of ``segments``; -1 in none
+    work_plain: npt.NDArray[np.bool_]  # outside every call and operator: nothing was recorded
+    segments: pl.DataFrame  # the step's host time by operator: :func:`host_segments`
     kind: IntArray  # of each item
     kernel: IntArray  # that it launches or waits for; -1
     item_owner: IntArray
@@ -72,8 +77,15 @@ def programs(events: StepEvents, limit: int = 5) -> list[Program]:
     steps = events.step.sort("start_ns")
     chosen = np.unique(np.linspace(0, steps.height - 1, min(limit, steps.height)).round())
     shares = _shares(events.kernel_module)
+    segments = host_segments(
+        op=events.op,
+        launch=events.launch,
+        kernel=events.kernel,
+        module_call=events.module_call,
+        step=events.step,
+    )
     return [
-        _program(events, shares, steps.row(int(number), named=True))
+        _program(events, shares, segments, steps.row(int(number), named=True))
         for number in (chosen if steps.height else ())
     ]
 
@@ -88,8 +100,11 @@ def _shares(kernel_module: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _program(events: StepEvents, shares: pl.DataFrame, step: Mapping[str, int]) -> Program:
+def _program(
+    events: StepEvents, shares: pl.DataFrame, segments: pl.DataFrame, step: Mapping[str, int]
+) -> Program:
     number = step["step"]
+    segments = segments.filter(pl.col("step") == number)
     launches = events.launch.sort("start_ns", "launch_id")
     kernels = (
         events.kernel.filter(pl.col("step") == number)
@@ -112,13 +127,14 @@ def _program(events: StepEvents, shares: pl.DataFrame, step: Mapping[str, int]) 
         "place", "module_id", "phase"
     )
     line = host_line(
-        module_call=events.module_call, op=events.op, launches=launches, kernels=kernels, step=step
-    )
+        module_call=events.module_call, op=events.op, launches=launches, kernels=kernels,
+        segments=segments, step=step,
+    )  # fmt: skip
     rest = _rest(events.module)
     owners, place, of_share = _owners(line, owned, rest)
     return _assembled(
         owners=owners, line=line, place=place, device=device, owned=owned, of_share=of_share,
-        rest=place[rest],
+        rest=place[rest], segments=segments,
     )  # fmt: skip
 
 
@@ -147,21 +163,32 @@ def _assembled(
     owned: pl.DataFrame,
     of_share: IntArray,
     rest: int,
+    segments: pl.DataFrame,
 ) -> Program:
     share_kernel = owned["place"].to_numpy().astype(np.int64)
     # The last place stands for no kernel: number -1.
     first = np.append(_first_owner(share_kernel, of_share, device.kernel_id.size), rest)
     named = np.append(np.array([place[owner] for owner in line.owners], np.int64), -1)
     work = named[line.owner]
-    # Work outside every call is that of the kernel it leads to.
-    work = np.where(work < 0, first[np.append(line.leads, -1)[line.item]], work)
+    # Work outside every call is that of the kernel it leads to, if operators do it.
+    plain = (line.owner < 0) & (line.segment < 0)
+    leads = np.where(plain, rest, first[np.append(line.leads, -1)[line.item]])
+    work = np.where(work < 0, leads, work)
     before = np.searchsorted(line.item, np.arange(line.kind.size), side="right") - 1
     item_owner = np.where(line.kernel >= 0, first[line.kernel], work[before])
+    # The cold start of the step comes first, and goes with nothing less than the whole.
+    cold = int(line.cold_ns > 0)
     return Program(
         owners=owners,
-        work_ns=line.ns,
-        work_item=line.item,
-        work_owner=work,
+        rest=rest,
+        work_ns=np.append([line.cold_ns] * cold, line.ns).astype(np.int64),
+        work_item=np.append([0] * cold, line.item).astype(np.int64),
+        work_owner=np.append([rest] * cold, work).astype(np.int64),
+        work_segment=np.append([-1] * cold, line.segment).astype(np.int64),
+        work_plain=np.append([False] * cold, (line.owner < 0) & (line.segment < 0)).astype(
+            np.bool_
+        ),
+        segments=segments,
         kind=line.kind,
         kernel=line.kernel,
         item_owner=item_owner,
@@ -194,9 +221,13 @@ def without_host(program: Program) -> Program:
     none: npt.NDArray[np.int64] = np.empty(0, np.int64)
     return Program(
         owners=program.owners,
+        rest=program.rest,
         work_ns=none,
         work_item=none,
         work_owner=none,
+        work_segment=none,
+        work_plain=none.astype(np.bool_),
+        segments=program.segments,
         kind=np.full(kernels, LAUNCH, np.int64),
         kernel=np.arange(kernels),
         item_owner=np.zeros(kernels, np.int64),

@@ -14,7 +14,14 @@ import numpy as np
 import polars as pl
 
 from cb_trace.analysis.matching import GROUP, MATCHED
-from cb_trace.analysis.stats import IntArray, Interval, halves_up, resampled_sums, tails
+from cb_trace.analysis.stats import (
+    NOTHING,
+    IntArray,
+    Interval,
+    halves_up,
+    resampled_sums,
+    tails,
+)
 
 BESIDE, APART = "beside", "apart"  # matched kernels with S: while another stream ran, and others
 PARTS = (BESIDE, APART)
@@ -26,14 +33,17 @@ class SequenceSums:
     """Σ S over the profiled steps, by module and phase and by part."""
 
     sums: Mapping[Key, Mapping[str, Interval]]
+    without: frozenset[Key]  # which have matched kernels, and no S of any
 
     def of(self, key: Key, fraction: tuple[int, int]) -> dict[str, Interval] | None:
-        """Σ S of one bare step by part; None where the sequence knows nothing of the module."""
-        known = self.sums.get(key)
-        if known is None:
+        """Σ S of one bare step by part; None where the sequence has none of its kernels.
+
+        A module without a matched kernel (another was chosen, or all are fused) has sums of 0.
+        """
+        if key in self.without:
             return None
-        nothing = Interval(0, 0, 0)
-        parts = {part: known.get(part, nothing) for part in PARTS}
+        known = self.sums.get(key, {})
+        parts = {part: known.get(part, NOTHING) for part in PARTS}
         return {
             part: total.proportion(halves_up(total.median_ns * fraction[0], fraction[1]))
             for part, total in parts.items()
@@ -95,7 +105,9 @@ def with_sequence(
         )
         .drop("known")
     )
-    return marked, SequenceSums(_sums(marked, known, instance, runs))
+    sums = _sums(marked, known, instance, runs)
+    matched = marked.filter(match=MATCHED).select(GROUP).unique()
+    return marked, SequenceSums(sums, frozenset(set(matched.iter_rows()) - sums.keys()))
 
 
 def _sums(

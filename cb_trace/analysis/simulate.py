@@ -27,6 +27,7 @@ class Variants:
     host: FloatArray
     device: FloatArray
     gap: FloatArray  # of the time between kernels: one a variant
+    start: FloatArray  # ns that pass on the host before all else: one a variant
 
     @property
     def count(self) -> int:
@@ -35,7 +36,9 @@ class Variants:
 
     def part(self, chosen: slice) -> Variants:
         """Some of the variants."""
-        return Variants(self.host[:, chosen], self.device[:, chosen], self.gap[chosen])
+        return Variants(
+            self.host[:, chosen], self.device[:, chosen], self.gap[chosen], self.start[chosen]
+        )
 
 
 def simulate(program: Program, variants: Variants) -> FloatArray:
@@ -54,7 +57,7 @@ def _run(program: Program, variants: Variants) -> FloatArray:
     took, there = _kernels(program, variants)
     waits = variants.host[program.item_owner] > 0
     count = variants.count
-    cpu, front = np.zeros(count), np.zeros((max(1, program.streams), count))
+    cpu, front = variants.start.copy(), np.zeros((max(1, program.streams), count))
     ended = np.zeros((program.kernel_ns.size, count))
     gaps = program.gap_ns[:, None] * variants.gap
     stream, latency, needs = program.stream.tolist(), program.latency_ns.tolist(), program.needs

@@ -1,0 +1,89 @@
+"""How much host time modules really take: bare wall alone over duration under the profiler.
+
+A profiler slows what a module does by a factor of its own: much where hooks mark short calls,
+little where an operator works long. A module that the host bounds alone shows its factor: its bare
+wall is its host time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import polars as pl
+
+HOST_BOUND = 1.3  # alone, the wall is longer than the busy device by this much: the host is slower
+FAR = 4.0  # a difference of two figures is no surer than that
+
+
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """Forward calls of a module, a step: bare wall alone, and duration under the profiler."""
+
+    wall_ns: float
+    profiled_ns: float
+    bound: bool  # by the host
+
+
+def alone(replay: pl.DataFrame, module_call: pl.DataFrame) -> dict[int, Alone]:
+    """The modules that ran forward and were measured alone.
+
+    Modules that share a measurement share the median of their durations, so that a cold first one
+    does not count as slow.
+
+    :param replay: forward replays in condition ``hot``; figures stand where they were measured.
+    """
+    own = replay.filter(pl.col("replay_id") == pl.col("measured_id")).drop_nulls("median_ns")
+    source = own.select("measured_id", "median_ns", "busy_ns")
+    figures = (
+        replay.drop("median_ns", "busy_ns").join(source, on="measured_id").sort("measured_id")
+        .group_by("module_id").agg(
+            wall=(pl.col("calls") * pl.col("median_ns")).sum(),
+            busy=(pl.col("calls") * pl.col("busy_ns")).sum(),
+            group=pl.col("measured_id").cast(pl.String).str.join(","),
+        )
+    )  # fmt: skip
+    calls = module_call.drop_nulls("step").filter(pl.col("phase") == "forward")
+    steps = max(1, calls["step"].n_unique())
+    profiled = calls.group_by("module_id").agg(profiled=pl.col("dur_ns").sum() / steps)
+    rows = figures.join(profiled, on="module_id").with_columns(
+        profiled=pl.col("profiled").median().over("group")
+    )
+    return {
+        row["module_id"]: Alone(
+            float(row["wall"]), row["profiled"], row["wall"] > HOST_BOUND * row["busy"]
+        )
+        for row in rows.filter(pl.col("profiled") > 0).iter_rows(named=True)
+    }
+
+
+def host_factors(found: dict[int, Alone], module: pl.DataFrame, ran: set[int]) -> dict[int, float]:
+    """By module: what its own profiled host work, children apart, is multiplied by.
+
+    A module has one if the host bounds it and every child that ran; what a parent does itself is a
+    difference, and held within four times of the whole either way.
+    """
+    children: dict[int, list[int]] = {}
+    up: dict[int, int | None] = dict(module.select("module_id", "parent_id").iter_rows())
+    for one in ran:
+        above = up.get(one)
+        while above is not None and above not in ran:  # a container that is never called
+            above = up.get(above)
+        if above is not None:
+            children.setdefault(above, []).append(one)
+    factors: dict[int, float] = {}
+    for one, whole in found.items():
+        below = [found.get(child) for child in children.get(one, ())]
+        if not whole.bound or any(child is None or not child.bound for child in below):
+            continue
+        own = whole
+        for child in below:
+            assert child is not None
+            own = replace(
+                own,
+                wall_ns=own.wall_ns - child.wall_ns,
+                profiled_ns=own.profiled_ns - child.profiled_ns,
+            )
+        usual = whole.wall_ns / whole.profiled_ns
+        if own.profiled_ns > 0:
+            factors[one] = min(max(own.wall_ns / own.profiled_ns, usual / FAR), usual * FAR)
+    return factors
