@@ -1,0 +1,175 @@
+"""One cause of error at a time, injected into a recording: its own term moves, by exactly that.
+
+The real counterpart, on a GPU and with intervals: ``benchmarks/injection.py``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cb_trace.bundle import CompiledGraph, CompiledKernel, CompiledNode
+from tests.analysis.injected import Alone, Read, Recording, Work, moves, read_both
+
+MM, ADD = "aten::mm", "aten::add"
+GEMM = Work("a", MM, "gemm", 10, 50)
+VECTOR = Work("b", ADD, "vector_add", 60, 30)
+BASE = Recording(
+    work=(GEMM, VECTOR),
+    alone={"a": Alone(64, ((MM, "gemm", 50),)), "b": Alone(44, ((ADD, "vector_add", 30),))},
+    window=100,
+)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Read:
+    return BASE.read(tmp_path_factory.mktemp("base"))
+
+
+def test_nothing_moves_nothing(base: Read, tmp_path: Path) -> None:
+    """A/A; and what is the same in the step and alone has no terms but launch."""
+    assert BASE.read(tmp_path).moved_from(base) == {}
+    assert {key: ns for key, ns in base.terms.items() if ns} == {
+        ("a", "launch"): 14_000,
+        ("b", "launch"): 14_000,
+    }
+
+
+def test_a_copy_on_a_second_stream_is_contention_and_overlap(tmp_path: Path) -> None:
+    """The copy takes 5 µs more and slows the GEMM by 5, under which it hides 20."""
+    copy = Work("c", "aten::clone", "Memcpy", 10, 20)
+    alone = {**BASE.alone, "c": Alone(24, (("aten::clone", "Memcpy", 20),))}
+    gemm, vector = Work("a", MM, "gemm", 30, 50), Work("b", ADD, "vector_add", 80, 30)
+    in_line = Recording(work=(copy, gemm, vector), alone=alone, window=120)
+    beside = in_line.but(
+        work=(
+            Work("c", "aten::clone", "Memcpy", 10, 25, stream=8, alone=20, launched=1),
+            Work("a", MM, "gemm", 15, 55, alone=50),
+            Work("b", ADD, "vector_add", 70, 30),
+        ),
+        window=110,
+    )
+    found = moves(in_line, beside, tmp_path)
+    assert found == {
+        ("c", "contention"): 20_000 - 25_000,
+        ("a", "contention"): 50_000 - 55_000,
+        ("a", "overlap"): 20_000,
+    }
+    assert sum(found.values()) == (120 - 110) * 1000  # by so much the step is shorter
+
+
+def test_a_host_that_spins_is_idle_time_of_what_comes_next(base: Read, tmp_path: Path) -> None:
+    later = Work("b", ADD, "vector_add", 1060, 30, launched=1055)
+    spun = BASE.but(work=(GEMM, later), window=1100)
+    found = spun.read(tmp_path)
+    assert found.moved_from(base) == {("b", "idle"): -1_000_000}
+    assert found.partition == {"busy": 80_000, "idle_host": 10_000 + 1_000_000 + 10_000}
+
+
+def test_a_table_that_the_cache_holds_is_faster_alone(base: Read, tmp_path: Path) -> None:
+    """In the step and in the sequence something empties the cache each time."""
+    alone = {**BASE.alone, "a": Alone(64 - 12, ((MM, "gemm", 50 - 12),))}
+    assert BASE.but(alone=alone).read(tmp_path).moved_from(base) == {("a", "cache"): -12_000}
+
+
+def test_a_warm_cache_in_the_step_is_the_other_sign(base: Read, tmp_path: Path) -> None:
+    """What ran before left the input in the cache: in the step as in the sequence."""
+    warm = Work("b", ADD, "vector_add", 60, 24)
+    found = BASE.but(work=(GEMM, warm), window=94).read(tmp_path).moved_from(base)
+    assert found == {("b", "cache"): 6_000}
+
+
+def test_a_lower_clock_in_the_step_is_residual(base: Read, tmp_path: Path) -> None:
+    slow = (
+        Work("a", MM, "gemm", 10, 51, alone=50),
+        Work("b", ADD, "vector_add", 61, 32, alone=30),
+    )
+    assert BASE.but(work=slow, window=103).read(tmp_path).moved_from(base) == {
+        ("a", "residual"): -1_000,
+        ("b", "residual"): -2_000,
+    }
+
+
+def test_a_replay_on_another_input_is_kernel_choice(base: Read, tmp_path: Path) -> None:
+    alone = {**BASE.alone, "a": Alone(64 + 22, ((MM, "gemm_align1", 50 + 22),))}
+    assert BASE.but(alone=alone).read(tmp_path).moved_from(base) == {("a", "kernel_choice"): 22_000}
+
+
+def test_another_kernel_takes_what_the_cache_did_to_it_along(tmp_path: Path) -> None:
+    """A − E of a kernel that differs cannot be told apart: all of it is kernel choice."""
+    warm = BASE.but(alone={**BASE.alone, "a": Alone(60, ((MM, "gemm", 46),))})
+    other = BASE.but(alone={**BASE.alone, "a": Alone(82, ((MM, "gemm_align1", 68),))})
+    assert moves(warm, other, tmp_path) == {
+        ("a", "cache"): 4_000,
+        ("a", "kernel_choice"): 18_000,
+    }
+
+
+def test_host_time_that_only_the_replay_needs_is_launch(base: Read, tmp_path: Path) -> None:
+    alone = {**BASE.alone, "a": Alone(64 + 40, ((MM, "gemm", 50),))}
+    assert BASE.but(alone=alone).read(tmp_path).moved_from(base) == {("a", "launch"): 40_000}
+
+
+# --- compiled -------------------------------------------------------------------------------------
+
+
+def code(*kernels: tuple[str, tuple[str, ...]]) -> CompiledGraph:
+    """Generated code: kernels with the modules of their nodes, which move as many bytes each."""
+    return CompiledGraph(
+        key="k",
+        phase="forward",
+        kernels=[
+            CompiledKernel(
+                name=name,
+                handle=number + 1,
+                nodes=[
+                    CompiledNode(name=path, target="aten.mul.Tensor", path=path, phase="forward",
+                                 bytes=8, flops=0)
+                    for path in paths
+                ],
+            )
+            for number, (name, paths) in enumerate(kernels)
+        ],
+    )  # fmt: skip
+
+
+def test_a_chain_that_is_compiled_is_fusion(tmp_path: Path) -> None:
+    """Two kernels of 25 µs alone; in the step one of 30, half of which is each module's."""
+    gelu, silu = "triton_gelu", "triton_silu"
+    apart = Recording(
+        work=(Work("a", gelu, gelu, 10, 25), Work("b", silu, silu, 35, 25)),
+        alone={"a": Alone(39, ((gelu, gelu, 25),)), "b": Alone(39, ((silu, silu, 25),))},
+        window=70,
+        graph=code((gelu, ("a",)), (silu, ("b",))),
+    )
+    fused = "triton_poi_fused_gelu_silu_0"
+    together = apart.but(
+        work=(Work("", fused, fused, 10, 30),), window=50, graph=code((fused, ("a", "b")))
+    )
+    found = moves(apart, together, tmp_path)
+    assert found == {("a", "fusion"): 10_000, ("b", "fusion"): 10_000}
+    assert sum(found.values()) == (70 - 50) * 1000
+
+
+def test_what_is_slower_alone_can_be_faster_in_the_whole(tmp_path: Path) -> None:
+    """A GEMV rewritten elementwise: 8 µs more alone, 20 µs less in the step that fuses it."""
+    silu, mm, fused = "triton_silu", "extern_kernels.mm", "triton_red_fused_silu_sum_0"
+    product = Recording(
+        work=(Work("act", silu, silu, 10, 30), Work("head", MM, "gemv", 40, 40)),
+        alone={"act": Alone(44, ((silu, silu, 30),)), "head": Alone(54, ((MM, "gemv", 40),))},
+        window=90,
+        graph=code((silu, ("act",)), (mm, ("head",))),
+    )
+    reduction = "triton_red_fused_sum_0"
+    elementwise = product.but(
+        work=(Work("", fused, fused, 10, 50),),
+        alone={**product.alone, "head": Alone(62, ((reduction, reduction, 48),))},
+        window=70,
+        graph=code((fused, ("act", "head"))),
+    )
+    before, after = read_both(product, elementwise, tmp_path)
+    assert after.moved_from(before) == {("act", "fusion"): 5_000, ("head", "fusion"): 23_000}
+    assert after.alone["head"] - before.alone["head"] == 8_000
+    assert after.cost["head"] - before.cost["head"] == -15_000
+    assert sum(after.partition.values()) - sum(before.partition.values()) == -20_000
