@@ -76,6 +76,7 @@ class Accounting:
         self._latest: dict[str, Frame] = {}
         self._outside: dict[WorkPhase, Frame] = {}
         self._optimizing = False
+        self.looking = False  # at a tensor of the step's: the operators are ours
 
     @contextmanager
     def counting(self) -> Iterator[None]:
@@ -233,7 +234,13 @@ class Accounting:
         if storage is not None and storage not in self._own and self._stack:
             for frame in self._stack[-1].chain:
                 frame.saved[storage] = storage.nbytes
-        return tensor
+        self.looking = True
+        try:
+            # A node that saves its own output would hold itself: with the gradient's accumulators
+            # alive for good, no later step could be captured into a CUDA graph.
+            return tensor.detach()
+        finally:
+            self.looking = False
 
 
 class _Watch(TorchDispatchMode):
@@ -257,6 +264,8 @@ class _Watch(TorchDispatchMode):
         if any(t.__torch_dispatch__ != torch.Tensor.__torch_dispatch__ for t in types):
             # A tensor subclass: the operators that it is made of come by, without it.
             return NotImplemented
+        if self._accounting.looking:
+            return func(*args, **kwargs)
         if not isinstance(func, torch._ops.OpOverload):
             return self._program(func, args, kwargs)
         if func._overloadpacket not in flop_registry:

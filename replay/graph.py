@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -46,6 +47,17 @@ def capture_graph(
         return GraphCapture(reason=f"cannot be captured: {one_line(error)}")
     finally:
         torch.clear_autocast_cache()
+
+
+def capture_step(step: Callable[[], object], device: torch.device) -> GraphCapture:
+    """:func:`capture_graph` of a whole step, which may train.
+
+    What accumulates a parameter's gradient runs on the stream it was first used on, and lives as
+    long as any graph that leads to it. One that an earlier step has left behind in a cycle of
+    references would run outside the capture and break it, so cycles are cleared first.
+    """
+    gc.collect()
+    return capture_graph(step, device)
 
 
 def one_line(error: BaseException) -> str:

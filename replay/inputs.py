@@ -153,7 +153,8 @@ class _Planner:
             return self._tensor(value)
         if isinstance(value, torch.Generator):
             return _generator(value), ("Generator", str(value.device))
-        children, spec = pytree.tree_flatten(value, is_leaf=lambda inner: inner is not value)
+        whole = id(value)  # pytree's own closure refers to itself, and would hold the value
+        children, spec = pytree.tree_flatten(value, is_leaf=lambda inner: id(inner) != whole)
         if not spec.is_leaf():
             parts = [self.value(child) for child in children]
             return _container(parts, spec), (str(spec), tuple(sign for _, sign in parts))

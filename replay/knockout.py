@@ -20,7 +20,7 @@ from torch.utils import _pytree as pytree
 
 from cb_trace.bundle import Deployment, KnockoutRecord, Phase, ReplayRecord
 from cb_trace.errors import CbTraceError
-from cb_trace.replay.graph import GraphCapture, capture_graph, one_line
+from cb_trace.replay.graph import GraphCapture, capture_step, one_line
 from cb_trace.replay.guard import RngState
 from cb_trace.replay.hooks import COLLECTIVES, output_signature
 from cb_trace.replay.stand_in import StandIn, UnfitError
@@ -111,7 +111,7 @@ class Knockout:
         :param known: why modules cannot be taken out, where that is known already.
         """
         self._reference = _Reference(self._step, self._device)
-        base = capture_graph(self._step, self._device) if graph else GraphCapture(reason="")
+        base = capture_step(self._step, self._device) if graph else GraphCapture(reason="")
         self._base = base if base.reason is None else None
         self._begin = time.monotonic()
         for number, path in enumerate(paths):
@@ -175,7 +175,7 @@ class Knockout:
 
     def _graph(self, path: str, knocked: Step, seconds: float) -> None:
         assert self._base is not None
-        captured = capture_graph(knocked, self._device)
+        captured = capture_step(knocked, self._device)
         if captured.reason is not None:
             self._keep(path, "graph", skipped=captured.reason)
             return

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from cb_trace.replay.graph import GraphCapture, capture_graph
+from cb_trace.replay.graph import GraphCapture, capture_step
 
 
 @dataclass(slots=True)
@@ -60,4 +60,4 @@ def capture_sequence(
             step()
         seen.left_out |= switches.left_out
 
-    return capture_graph(serial, device), seen
+    return capture_step(serial, device), seen

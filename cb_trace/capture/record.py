@@ -53,7 +53,7 @@ from cb_trace.capture.training import TrainingStep
 from cb_trace.capture.tree import ModuleTree, check_eager, module_tree
 from cb_trace.errors import CbTraceError
 from cb_trace.providers.workload import Workload
-from cb_trace.replay.graph import GraphCapture, capture_graph
+from cb_trace.replay.graph import GraphCapture, capture_step
 from cb_trace.replay.knockout import check_paths, knock_out
 from cb_trace.replay.timing import calls_per_sample, time_block
 from cb_trace.replay.walk import Replayer, ReplayOptions
@@ -232,7 +232,7 @@ class _Recording:
         wanted = self.options.graph or self.options.graphed
         if self.device.type != "cuda" or not wanted:
             return GraphCapture(reason="not asked for")
-        captured = capture_graph(step, self.device)
+        captured = capture_step(step, self.device)
         if captured.reason is None:
             return captured
         if self.options.graphed:

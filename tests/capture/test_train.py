@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import json
 import threading
@@ -18,7 +19,7 @@ from cb_trace.bundle import Manifest, open_bundle, parameter_of_range, path_of_r
 from cb_trace.capture.options import RecordOptions
 from cb_trace.capture.phases import PhaseWatch, never_called
 from cb_trace.capture.ranges import ModuleRanges
-from cb_trace.capture.record import record
+from cb_trace.capture.record import _Recording, record
 from cb_trace.capture.tree import module_tree
 from cb_trace.errors import CbTraceError
 from cb_trace.providers import load
@@ -118,6 +119,41 @@ def test_modules_replay_under_grad_in_a_training_step(tmp_path: Path) -> None:
     own = {(r.path, r.calls) for r in manifest.replays if r.condition == "hot"}
     assert {("again", 1), ("again.up", 1), ("left.head", 1), ("out", 1)} <= own
     assert {r.skipped for r in manifest.replays} == {None}
+
+
+def accumulators(model: nn.Module) -> list[str]:
+    """Parameters whose gradient accumulator somebody holds: a mark that is put on it stays."""
+
+    def marks(name: str) -> dict[Any, Any]:
+        return torch.autograd.graph.get_gradient_edge(model.get_parameter(name)).node.metadata
+
+    names = [name for name, p in model.named_parameters() if p.requires_grad]
+    for name in names:
+        marks(name)["seen"] = True
+    return [name for name in names if "seen" in marks(name)]
+
+
+def test_no_accumulator_outlives_its_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # It runs on the stream it was made on: a later capture of the step would break there.
+    workload = towers()
+    held: dict[str, list[str]] = {}
+    for part in ("_measure", "_sequence"):
+        real = getattr(_Recording, part)
+
+        def looking(self: _Recording, *args: Any, real: Any = real, part: str = part) -> None:
+            held[part] = accumulators(workload.model)
+            real(self, *args)
+
+        monkeypatch.setattr(_Recording, part, looking)
+    workload.model(*workload.args).sum().backward()  # the first time leaves cycles of torch's own
+    workload.model.zero_grad()
+    gc.collect()
+    gc.disable()
+    try:
+        record(workload, tmp_path, replace(TRAIN, replay=True, replay_seconds=1.0))
+    finally:
+        gc.enable()
+    assert held == {"_measure": [], "_sequence": []}
 
 
 def test_what_a_workload_leaves_open_is_noted(tmp_path: Path) -> None:

@@ -24,7 +24,6 @@ from tests.capture.test_train import events
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # PyTorch's compiler has some
     pytest.mark.filterwarnings("ignore:.*TensorFloat32:UserWarning"),
 ]
 
@@ -126,6 +125,21 @@ def test_graph(mode: str, phase: str, tmp_path: Path, device: torch.device) -> N
     assert bool(manifest.graphs) == ("compile" in mode)
 
 
+@pytest.mark.parametrize("mode", ["eager", "cudagraph"])
+def test_a_training_step_is_captured_after_replays(
+    mode: str, tmp_path: Path, device: torch.device
+) -> None:
+    """Nothing of the replays, nor of the pass that counts, keeps what ran on another stream."""
+    workload = load("nanogpt", settings={"layers": 1}, device=str(device))
+    manifest, _ = recorded(
+        tmp_path, workload, device, phase="train", mode=mode, dtype="bf16", replay=True,
+        replay_seconds=5.0, profiled_calls=1,
+    )  # fmt: skip
+    assert "sequence" in {t.role for t in manifest.traces}, manifest.notes
+    assert ("bare", "graph") in {(s.kind, s.deployment) for s in manifest.step_samples}
+    assert {r.phase for r in manifest.replays if r.samples_ns} == {"forward", "backward"}
+
+
 def test_a_step_that_cannot_be_captured_is_an_error(tmp_path: Path, device: torch.device) -> None:
     class Looks(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -158,7 +172,7 @@ def test_the_backward_alone_is_launched_inside_its_ranges(
     own = [r for r in manifest.replays if r.measured_id == r.replay_id and r.phase == "backward"]
     hot = {r.path: r for r in own if r.condition == "hot"}
     assert hot["out"].samples_ns
-    assert {r.condition for r in own} == {"hot", "cold"}
+    assert {"hot", "cold"} <= {r.condition for r in own}
     found = [e for t in manifest.traces if t.role == "isolated" for e in events(tmp_path, t.file)]
     (span,) = [
         e for e in found

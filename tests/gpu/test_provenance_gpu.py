@@ -15,10 +15,7 @@ from cb_trace.capture.options import RecordOptions
 from cb_trace.capture.record import record
 from cb_trace.providers.workload import Workload
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning"),
-]
+pytestmark = pytest.mark.gpu
 
 
 def kernels_of(width: int, folder: Path, device: torch.device) -> list[tuple[str, int]]:
