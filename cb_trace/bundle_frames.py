@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -89,7 +89,7 @@ def _frames(manifest: Manifest) -> BundleFrames:
             ),
         ),
         note=note_frame(run_id, manifest.notes, ids),
-        knockout=table_frame("knockout", _knockouts(manifest, ids)),
+        knockout=table_frame("knockout", _knockouts(manifest, ids, bare)),
         bare=bare,
     )
 
@@ -159,20 +159,21 @@ def _step_samples(manifest: Manifest) -> Iterable[dict[str, Any]]:
                    "deployment": block.deployment, "sample": place, "ns": ns}  # fmt: skip
 
 
-def _knockouts(manifest: Manifest, ids: dict[str, int]) -> Iterable[dict[str, Any]]:
-    """Median and bounds of the paired differences of every knock-out."""
+def _knockouts(
+    manifest: Manifest, ids: dict[str, int], bare: Mapping[Deployment, BareStep]
+) -> Iterable[dict[str, Any]]:
+    """What the bare step lost in every knock-out."""
     from cb_trace.analysis import interval_stats
+    from cb_trace.analysis.knockouts import paired_loss
 
     for record in manifest.knockouts:
-        pairs = zip(record.base_ns, record.knocked_ns, strict=True)
-        lost = [base - knocked for base, knocked in pairs]
-        found = interval_stats(lost) if lost else None
+        found = paired_loss(record.base_ns, record.knocked_ns, bare.get(record.deployment))
         yield {
             "run_id": manifest.run.run_id, "module_id": ids[record.path], "phase": record.phase,
             "deployment": record.deployment, "skipped": record.skipped,
             "marginal_ns": found and found.median_ns, "low_ns": found and found.low_ns,
             "high_ns": found and found.high_ns, "samples": found and found.samples,
-            "base_ns": interval_stats(record.base_ns).median_ns if lost else None,
+            "base_ns": interval_stats(record.base_ns).median_ns if found else None,
         }  # fmt: skip
 
 

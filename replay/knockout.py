@@ -23,8 +23,9 @@ from cb_trace.errors import CbTraceError
 from cb_trace.replay.graph import GraphCapture, capture_step, one_line
 from cb_trace.replay.guard import RngState
 from cb_trace.replay.hooks import COLLECTIVES, output_signature
+from cb_trace.replay.pairs import Side, time_pairs
 from cb_trace.replay.stand_in import StandIn, UnfitError
-from cb_trace.replay.timing import synchronize, time_pairs
+from cb_trace.replay.timing import synchronize
 
 WARMUP_STEPS = 2
 _TOP = re.compile(r"top(?::([1-9][0-9]*))?")
@@ -145,25 +146,26 @@ class Knockout:
         except Exception as error:
             raise UnfitError(f"cannot be recorded: {one_line(error)}") from error
 
-        def knocked() -> object:
-            with stand_in.installed():
-                return self._step()
+        self._check(stand_in)
+        try:
+            base, knocked = Side(self._step, stand_in.remove), Side(self._step, stand_in.install)
+            self._keep(path, "eager", self._pairs(base, knocked, seconds))
+            if self._base is not None:
+                self._graph(path, stand_in, seconds)
+        finally:
+            stand_in.remove()
 
-        self._check(stand_in, knocked)
-        self._keep(path, "eager", self._pairs(self._step, knocked, seconds))
-        if self._base is not None:
-            self._graph(path, knocked, seconds)
-
-    def _check(self, stand_in: StandIn, knocked: Step) -> None:
+    def _check(self, stand_in: StandIn) -> None:
         """Run the step without the module: it must do the same with the rest."""
         try:
-            for number in range(WARMUP_STEPS):
-                self._reference.seed()
-                output = knocked()
-                if number == 0:
-                    self._reference.compare(output, values=not stand_in.draws)
-                del output
-            synchronize(self._device)
+            with stand_in.installed():
+                for number in range(WARMUP_STEPS):
+                    self._reference.seed()
+                    output = self._step()
+                    if number == 0:
+                        self._reference.compare(output, values=not stand_in.draws)
+                    del output
+                synchronize(self._device)
         except UnfitError:
             raise
         except Exception as error:
@@ -173,16 +175,17 @@ class Knockout:
         if stand_in.written():
             raise UnfitError("a later operator writes into its output")
 
-    def _graph(self, path: str, knocked: Step, seconds: float) -> None:
+    def _graph(self, path: str, stand_in: StandIn, seconds: float) -> None:
         assert self._base is not None
-        captured = capture_step(knocked, self._device)
+        with stand_in.installed():
+            captured = capture_step(self._step, self._device)
         if captured.reason is not None:
             self._keep(path, "graph", skipped=captured.reason)
             return
-        pairs = self._pairs(self._base.replay, captured.replay, seconds)
+        pairs = self._pairs(Side(self._base.replay), Side(captured.replay), seconds)
         self._keep(path, "graph", pairs)
 
-    def _pairs(self, base: Step, knocked: Step, seconds: float) -> tuple[list[int], list[int]]:
+    def _pairs(self, base: Side, knocked: Side, seconds: float) -> tuple[list[int], list[int]]:
         least = self._options.min_pairs
         return time_pairs(base, knocked, self._device, min_pairs=least, max_seconds=seconds)
 

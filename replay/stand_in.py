@@ -38,6 +38,15 @@ class _Call:
     differentiable: list[int]  # of those, which autograd reaches
     gradients: list[torch.Tensor | None] = field(default_factory=list)  # one a differentiable input
 
+    def constant(self) -> Any:
+        """The output, where one object can be given out again and again; else None."""
+        if self.differentiable:
+            return None
+        output = self.output(())
+        plain = (output,) if isinstance(output, torch.Tensor) else output
+        fixed = type(plain) is tuple and all(type(part) is torch.Tensor for part in plain)
+        return output if fixed else None
+
     def output(self, inputs: Sequence[torch.Tensor]) -> Any:
         """The output once more, tied to the inputs where autograd records."""
         leaves = list(self.leaves)
@@ -54,13 +63,17 @@ class _Call:
 class StandIn:
     """Records a module's outputs in one step, and then stands in for its forward.
 
+    What stands in is as short as can be: in a step that waits for the host, its time counts.
+
     :raises UnfitError: from :meth:`record`, where the output cannot be replaced.
     """
 
     def __init__(self, module: nn.Module) -> None:
         self._module = module
         self._calls: list[_Call] = []
+        self._constants: list[Any] = []  # the outputs that can be given out as they are
         self._next = 0
+        self._installed, self._own = False, None
         self._reason: str | None = None
         self.draws = False  # it takes random numbers
 
@@ -78,19 +91,38 @@ class StandIn:
         if self._reason is not None:
             self._calls.clear()
             raise UnfitError(self._reason)
+        self._constants = [call.constant() for call in self._calls]
+
+    def install(self) -> None:
+        """Let the module give its recorded outputs from now on, until :meth:`remove`."""
+        if not self._installed:
+            self._own = vars(self._module).get("forward")
+            self._installed = True
+        self._next = 0
+        vars(self._module)["forward"] = self._given
+
+    def remove(self) -> None:
+        """Give the module its forward back."""
+        if self._installed:
+            _put(self._module, self._own)
+            self._installed = False
 
     @contextmanager
     def installed(self) -> Iterator[None]:
         """The module gives its recorded outputs for as long as the block lasts."""
-
-        def given(*args: Any, **kwargs: Any) -> Any:
-            call = self._calls[self._next]
-            self._next = (self._next + 1) % len(self._calls)
-            return call.output(_differentiable(args, kwargs))
-
-        self._next = 0
-        with _forward(self._module, given):
+        self.install()
+        try:
             yield
+        finally:
+            self.remove()
+
+    def _given(self, *args: Any, **kwargs: Any) -> Any:
+        number = self._next
+        self._next = number + 1 if number + 1 < len(self._constants) else 0
+        constant = self._constants[number]
+        if constant is not None:
+            return constant
+        return self._calls[number].output(_differentiable(args, kwargs))
 
     def at_start(self) -> bool:
         """Whether the steps that ran called the module as often as the recorded one."""
@@ -140,16 +172,20 @@ class StandIn:
 @contextmanager
 def _forward(module: nn.Module, forward: Forward) -> Iterator[None]:
     """Give a module a forward of its own, and take it away again."""
-    held = vars(module)
-    before = held.get("forward")
-    held["forward"] = forward
+    before = vars(module).get("forward")
+    vars(module)["forward"] = forward
     try:
         yield
     finally:
-        if before is None:
-            held.pop("forward", None)
-        else:
-            held["forward"] = before
+        _put(module, before)
+
+
+def _put(module: nn.Module, forward: Forward | None) -> None:
+    """A forward of the module's own, or None: its class's."""
+    if forward is None:
+        vars(module).pop("forward", None)
+    else:
+        vars(module)["forward"] = forward
 
 
 class _Inputs:

@@ -1,0 +1,52 @@
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cb_trace.analysis.knockouts import paired_loss
+from cb_trace.analysis.stats import Interval
+
+BARE = Interval(1000, 990, 1010, 9)
+
+
+def test_the_median_of_the_pairs() -> None:
+    found = paired_loss([1000, 1010, 990], [900, 900, 900])
+    assert found == Interval(100, 90, 110, 3)
+    assert paired_loss([], []) is None
+
+
+def test_pairs_at_another_speed_of_the_host_are_left_out() -> None:
+    """Of 20 pairs half ran on a host half as fast, which loses twice as much."""
+    base, knocked = [1000] * 10 + [2000] * 10, [900] * 10 + [1800] * 10
+    assert paired_loss(base, knocked, BARE) == Interval(100, 100, 100, 10)
+
+
+def test_all_at_another_speed_are_scaled_and_the_interval_covers_both() -> None:
+    assert paired_loss([2000] * 10, [1800] * 10, BARE) == Interval(100, 100, 200, 10)
+
+
+def test_a_few_pairs_at_the_speed_of_the_bare_step_are_enough_if_they_are_all() -> None:
+    assert paired_loss([1000] * 3, [900] * 3, BARE) == Interval(100, 100, 100, 3)
+
+
+def test_pairs_that_drift_together_make_the_interval_wider() -> None:
+    """100 and 140 by turns say more of the median than 30 of one after 30 of the other."""
+    turns, drift = [100, 140] * 30, [100] * 30 + [140] * 30
+
+    def width(lost: list[int]) -> int:
+        found = paired_loss([1000] * 60, [1000 - ns for ns in lost])
+        assert found is not None
+        return found.high_ns - found.low_ns
+
+    assert width(turns) < width(drift) == 40
+
+
+pairs = st.lists(st.tuples(st.integers(1, 10**7), st.integers(0, 10**7)), min_size=1, max_size=20)
+
+
+@given(pairs=pairs, bare=st.integers(1, 10**7))
+@settings(max_examples=40, deadline=None)
+def test_the_figure_lies_in_its_interval(pairs: list[tuple[int, int]], bare: int) -> None:
+    base, knocked = zip(*pairs, strict=True)
+    for step in (None, Interval(bare, bare, bare)):
+        found = paired_loss(base, knocked, step)
+        assert found is not None
+        assert found.low_ns <= found.median_ns <= found.high_ns

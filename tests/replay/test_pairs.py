@@ -1,0 +1,33 @@
+"""Runs timed in turn: in which order, and what is done outside the windows."""
+
+from __future__ import annotations
+
+import torch
+
+from cb_trace.replay.pairs import Side, time_pairs
+
+CPU = torch.device("cpu")
+
+
+def test_pairs_turn_round_and_each_side_is_made_ready_first() -> None:
+    seen: list[str] = []
+
+    def slow(name: str) -> None:
+        seen.append(name)
+        sum(range(20_000))  # longer than a window has to be
+
+    first = Side(lambda: slow("a"), lambda: seen.append("ready a"))
+    second = Side(lambda: slow("b"), lambda: seen.append("ready b"))
+    one, other = time_pairs(first, second, CPU, min_pairs=3, max_seconds=0.0)
+    assert (len(one), len(other)) == (3, 3)
+    assert all(ns > 0 for ns in [*one, *other])
+    windows = [name for name, before in zip(seen[1:], seen, strict=False) if name != before]
+    a, b = ["ready a", "a"], ["ready b", "b"]
+    assert windows[-12:] == [*a, *b, *b, *a, *a, *b]
+    assert seen[0] == "ready a"
+
+
+def test_nothing_has_to_be_made_ready() -> None:
+    run = Side(lambda: sum(range(20_000)))
+    one, other = time_pairs(run, run, CPU, min_pairs=2, max_seconds=0.0)
+    assert len(one) == len(other) == 2
