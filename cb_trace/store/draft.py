@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from cb_trace.columns import polars_schema
 from cb_trace.errors import CbTraceError
-from cb_trace.store.template import Config, empty_profile
+from cb_trace.store.template import Config, empty_profile, run_script
 
 if TYPE_CHECKING:
     import polars as pl
@@ -43,6 +43,7 @@ def create(target: Path, *, force: bool = False) -> Iterator[Draft]:
         connection = _new_database(part, target)
         try:
             yield Draft(connection, target)
+            run_script(connection, "finish.sql")
             connection.execute("CHECKPOINT")
         finally:
             connection.close()
