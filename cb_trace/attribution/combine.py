@@ -14,10 +14,10 @@ from cb_trace.attribution.evidence import Evidence, Reference
 from cb_trace.attribution.graphs import NO_MATCH as GRAPH_NO_MATCH
 from cb_trace.attribution.graphs import paired
 from cb_trace.attribution.inductor import NO_MATCH, NO_PARTS, Compiled, compiled
-from cb_trace.attribution.lineage import lineage
+from cb_trace.attribution.lineage import Lineage, lineage
 from cb_trace.attribution.nesting import NOTHING, Flags, Ints, column, innermost, lookup, nest
 from cb_trace.attribution.optimizer import after_backward, optimizer_intervals
-from cb_trace.attribution.parameters import gradient_owners, optimizer_parts, updated_bytes
+from cb_trace.attribution.parameters import gradients, optimizer_parts, updated_bytes
 from cb_trace.attribution.ranges import range_calls
 from cb_trace.attribution.shares import split_by_shares
 from cb_trace.attribution.slices import slice_calls
@@ -67,9 +67,10 @@ def attribute(
     autograd = backward(events.op, events.step)
     calls = _calls(events, module, autograd)
     again = recomputed(calls.frame, autograd)
-    found = _evidence(events, origin, calls, autograd, again)
-    owners = gradient_owners(events, module, evidence.parameters, autograd)
-    found = found.join(owners, on="node", how="left", maintain_order="left")
+    accumulated = gradients(events, module, evidence.parameters, autograd)
+    line = lineage(calls, autograd, accumulated.leaf)
+    found = _evidence(events, origin, calls, autograd, line=line, again=again)
+    found = found.join(accumulated.owner, on="node", how="left", maintain_order="left")
     code = _compiled(events, origin, found, module, evidence)
     found = found.with_columns(pl.Series("compiled", code.at))
     known = _outcome(found, calls.method, _glue(module, events.step, root_glue))
@@ -101,7 +102,13 @@ def _calls(events: TraceEvents, module: pl.DataFrame, autograd: Backward) -> Cal
 
 
 def _evidence(
-    events: TraceEvents, origin: Origins, calls: Calls, autograd: Backward, again: Flags
+    events: TraceEvents,
+    origin: Origins,
+    calls: Calls,
+    autograd: Backward,
+    *,
+    line: Lineage,
+    again: Flags,
 ) -> pl.DataFrame:
     """What is around each kernel's origin, a row a kernel.
 
@@ -119,7 +126,6 @@ def _evidence(
         (optimizers, nest(optimizers).locate(*at)),
     ]
     by = innermost(layers)
-    line = lineage(calls, autograd)
     joined = lookup(line.known, node, False) & (by == _BACKWARD)
     of_node = np.where(repeated, lookup(line.repeats, node), lookup(line.made_in, node))
     at_call = np.where(by == _CALL, call, np.where(joined, of_node, NOTHING))

@@ -30,20 +30,26 @@ class Lineage:
     known: Flags
 
 
-def lineage(calls: Calls, around: Backward) -> Lineage:
-    """Follow every node to the call that it comes from."""
+def lineage(calls: Calls, around: Backward, leaf: Flags) -> Lineage:
+    """Follow every node to the call that it comes from.
+
+    :param leaf: nodes that accumulate the gradient of what is no parameter: of a step's input, and
+        no module's; or inside another node, of the function repeated there (reentrant).
+    """
     point = (around.forward_thread, around.forward_ns)
     direct = calls.around(*point)
     via, repeated = around.around(*point)
     in_node = innermost([(calls.frame, direct), (around.op, via)]) == 1
+    linked, repeated = around.linked | leaf, repeated | leaf
     via = np.where(around.linked & in_node, via, NOTHING)
+    via = np.where(leaf, lookup(around.node, around.nest.parent), via)
     above = _Above(calls, around)
-    made_in, known = np.where(around.linked & ~in_node, direct, NOTHING), around.linked
+    made_in, known = np.where(around.linked & ~in_node, direct, NOTHING), linked
     repeats = above.function(made_in)
     while True:  # a forward operator starts before its node, so this ends
         through = np.where(repeated, lookup(repeats, via), lookup(made_in, via))
         further = np.where(via == NOTHING, made_in, through)
-        reached = np.where(via == NOTHING, around.linked, lookup(known, via, False))
+        reached = np.where(via == NOTHING, linked, lookup(known, via, False))
         if np.array_equal(further, made_in) and np.array_equal(reached, known):
             return Lineage(made_in, repeats, known)
         made_in, known = further, reached

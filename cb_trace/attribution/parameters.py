@@ -9,55 +9,67 @@ that makes its gradient is of the module that used it, and so is the sum of two 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
 from cb_trace.attribution.autograd import Backward
 from cb_trace.attribution.events import TraceEvents, step_of
-from cb_trace.attribution.nesting import NOTHING, column
+from cb_trace.attribution.nesting import NOTHING, Flags, column
 from cb_trace.attribution.optimizer import updates
 from cb_trace.attribution.ranges import module_by_path
 from cb_trace.bundle import GRADIENT_PREFIX, ParameterRecord, parameter_of_range
 
 
-def gradient_owners(
+@dataclass(frozen=True, slots=True)
+class Gradients:
+    """The nodes that accumulate gradients; positions are rows of ``Backward.op``.
+
+    ``owner``: the module whose parameter it is, ``node, owner``. ``leaf``: which nodes accumulate
+    the gradient of what is no parameter, an input for one: they hold no mark where others do.
+    """
+
+    owner: pl.DataFrame
+    leaf: Flags
+
+
+def gradients(
     events: TraceEvents,
     module: pl.DataFrame,
     parameters: Sequence[ParameterRecord],
     around: Backward,
-) -> pl.DataFrame:
-    """The module whose parameter each backward operator accumulates: ``node, owner``.
+) -> Gradients:
+    """Tell the nodes that accumulate apart by the marks in them.
 
-    ``node`` is a row of ``around.op``. Operators that hold no mark are left out, and those that
-    hold marks of several modules: one node has one parameter.
+    One that holds marks of several modules is nobody's, and no leaf's: a node has one parameter.
     """
-    marks = _marks(events.annotation, events.op, _owners(module, parameters))
+    marks = _marks(events.annotation, events.op)
     node, _ = around.around(column(marks, "thread"), column(marks, "start_ns"))
-    found = marks.with_columns(pl.Series("node", node)).filter(pl.col("node") != NOTHING)
-    return (
-        found.join(_accumulations(around), on="node", how="semi")
-        .group_by("node")
-        .agg(owner=pl.col("module_id").first(), owners=pl.col("module_id").n_unique())
-        .filter(pl.col("owners") == 1)
-        .select("node", pl.col("owner").cast(pl.Int32))
+    owner = _owner_of(marks["name"], _owners(module, parameters))
+    held = marks.with_columns(owner=owner, node=pl.Series(node)).filter(pl.col("node") != NOTHING)
+    accumulates = around.op["accumulation"].to_numpy()
+    one = (pl.col("owner").n_unique() == 1) & pl.col("node").first().is_in(
+        np.flatnonzero(accumulates)
     )
+    owners = held.group_by("node").agg(pl.col("owner").first(), one=one)
+    leaf = accumulates.copy() if marks.height else np.zeros_like(accumulates)
+    leaf[column(held, "node")] = False
+    return Gradients(owners.filter("one").drop_nulls("owner").select("node", "owner"), leaf)
 
 
-def _accumulations(around: Backward) -> pl.DataFrame:
-    node = pl.int_range(pl.len(), dtype=pl.Int64)
-    return around.op.select("accumulation", node=node).filter("accumulation")
-
-
-def _marks(annotation: pl.DataFrame, op: pl.DataFrame, owners: dict[str, int]) -> pl.DataFrame:
-    """``thread, start_ns, module_id`` of the marks of known parameters."""
+def _marks(annotation: pl.DataFrame, op: pl.DataFrame) -> pl.DataFrame:
+    """``name, thread, start_ns`` of the marks that the hooks of parameters left."""
     ours = pl.col("name").str.starts_with(GRADIENT_PREFIX)
     columns = ["name", "thread", "start_ns"]
     on_host = annotation.filter((pl.col("layer") == "user") & ours)
-    marks = pl.concat([on_host.select(columns), op.filter(ours).select(columns)])
-    names = marks["name"].unique()
-    known = [owners.get(parameter_of_range(name) or "") for name in names]
-    table = pl.DataFrame({"name": names, "module_id": pl.Series(known, dtype=pl.Int64)})
-    return marks.join(table.drop_nulls(), on="name")
+    return pl.concat([on_host.select(columns), op.filter(ours).select(columns)])
+
+
+def _owner_of(marks: pl.Series, owners: dict[str, int]) -> pl.Series:
+    """The module of each mark, null where its parameter is not of the model."""
+    known = {name: owners.get(parameter_of_range(name) or "") for name in marks.unique()}
+    return marks.replace_strict(known, return_dtype=pl.Int32)
 
 
 def _owners(module: pl.DataFrame, parameters: Sequence[ParameterRecord]) -> dict[str, int]:
@@ -76,7 +88,7 @@ def updated_bytes(
     """
     owners = _owners(module, parameters)
     trained = [p for p in parameters if p.trainable and p.name in owners]
-    marks = _marks(events.annotation, events.op, owners)
+    marks = _marks(events.annotation, events.op)
     got = {parameter_of_range(name) for name in marks["name"].unique()}
     if not _certain(events, marks):
         trained = []

@@ -39,6 +39,7 @@ def mark(name: str, at: float) -> Event:
 
 
 def test_accumulation_belongs_to_the_owner_of_the_marked_parameter() -> None:
+    """Where parameters have marks, what has none is an input, and no module's."""
     events = events_of([
         annotation("ProfilerStep#0", 0, 1000),
         *accumulation(100, mark("b.bias", 117)), *work("add b", 105, 1, tid=ENGINE),
@@ -52,7 +53,7 @@ def test_accumulation_belongs_to_the_owner_of_the_marked_parameter() -> None:
         "add b": [("b", "backward", "parameter", 10_000)],
         "hook b": [("b", "backward", "parameter", 10_000)],
         "add a": [("a", "backward", "parameter", 10_000)],
-        "no mark": unknown,
+        "no mark": [("", "backward", "step", 10_000)],
         "stranger": unknown,
     }
 

@@ -48,4 +48,6 @@ def test_parts_sum_to_the_whole(kernels: list[tuple[int, list[float]]]) -> None:
     sums = split.group_by("kernel_id").agg(pl.col("ns").sum(), pl.col("share").sum())
     for kernel_id, ns, share in sums.iter_rows():
         assert ns == kernels[kernel_id][0]
-        assert share == pytest.approx(1.0)
+        assert share == 1.0
+    backwards = split[::-1].group_by("kernel_id").agg(pl.col("share").sum())["share"]
+    assert (backwards == 1.0).all()
