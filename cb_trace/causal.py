@@ -22,14 +22,18 @@ def append_marginal(
     bare: Mapping[Deployment, analysis.BareStep],
     device_type: str | None,
 ) -> pl.DataFrame:
-    """Fill table ``marginal`` of one recording, and give its rows."""
+    """Fill tables ``overhead`` and ``marginal`` of one recording; the rows of the latter."""
     run.progress("marginal costs")
     calls = (context.source or context).found.module_call
     parts = analysis.isolated_parts(
         replay, pl.DataFrame(run.connection.table("replay_kernel")), calls, context.module
     )
+    steps = {} if device_type == "cpu" else deployed_programs(context, list(bare))
+    if "eager" in steps:
+        found = analysis.host_overheads(steps["eager"], parts, run_id=context.run_id)
+        run.append("overhead", found)
     rows = analysis.marginal_costs(
-        {} if device_type == "cpu" else deployed_programs(context, list(bare)),
+        steps,
         context.module,
         split.partition,
         split.cost_bounds,

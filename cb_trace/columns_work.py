@@ -57,10 +57,26 @@ KERNEL_CLASS: Schema = {  # per step, inclusive of children, as profiled
     "short_ns": "BIGINT",  # of kernels under 5 µs, or of less than one wave
 }
 
+OVERHEAD: Schema = {  # of the host, by operator, in a profiled step
+    "run_id": "VARCHAR",
+    "kind": "VARCHAR",  # T1 … T5
+    "name": "VARCHAR",  # operator, or launch call outside all; NULL for T1
+    "launches": "BIGINT",  # by the operator; NULL for T1 and T4
+    "boundaries": "BIGINT",  # module calls that begin or end in the gap; T1 only
+    "count": "BIGINT",
+    "measured": "BIGINT",  # of them in modules that the host bounds alone; if any, value is theirs
+    "profiled": "DOUBLE",
+    "value": "DOUBLE",  # bare
+    "low": "DOUBLE",
+    "high": "DOUBLE",
+    "unit": "VARCHAR",
+}
+
 WORK_TABLES: dict[str, Schema] = {
     "cost": COST,
     "uncounted_op": UNCOUNTED_OP,
     "memory": MEMORY,
     "ceiling": CEILING,
     "kernel_class": KERNEL_CLASS,
+    "overhead": OVERHEAD,
 }

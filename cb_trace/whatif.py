@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import polars as pl
 
 from cb_trace import analysis
 from cb_trace.analysis.changes import Change, Kind, changed_step
 from cb_trace.analysis.marginal import Scaled, scaled_steps
+from cb_trace.analysis.overheads import pooled, with_overheads
 from cb_trace.bundle import Deployment
 from cb_trace.errors import CbTraceError
 from cb_trace.reporters.modules import find_module
@@ -83,7 +85,7 @@ def what_if(profile: Path, wishes: Sequence[Wish]) -> list[Outcome]:
         module = _rows(connection, "module", "run_id = ?", run_id)
         ids = dict(module.select("path", "module_id").iter_rows())
         named = [Wish(w.kind, find_module(w.path, ids), w.factor) for w in wishes]
-        steps = _scaled(connection, run_id, module)
+        steps = _recorded(connection, run_id, module).scaled()
     if device_type == "cpu" and any(wish.kind in ("fuse", "overlap") for wish in named):
         raise CbTraceError("--fuse and --overlap need kernels on a device, and this ran on a CPU")
     sets = [[wish] for wish in named] + ([named] if len(named) > 1 else [])
@@ -92,6 +94,42 @@ def what_if(profile: Path, wishes: Sequence[Wish]) -> list[Outcome]:
         for together in sets
         for deployment, scaled in steps.items()
     ]
+
+
+def with_overheads_of(profile: Path, others: Sequence[Path]) -> Outcome:
+    """The eager step with the host overheads of other recordings in place of its own.
+
+    Their overheads are pooled, operator by operator, as the performance-model papers share theirs
+    between workloads; ``now_ns`` is the bare step, which the prediction has not seen.
+
+    :raises CbTraceError: no profile, no eager step on a device, or others without overheads.
+    """
+    with open_profile(profile) as connection:
+        run_id, device_type = _run(connection)
+        module = _rows(connection, "module", "run_id = ?", run_id)
+        recorded = _recorded(connection, run_id, module)
+    if device_type == "cpu" or "eager" not in recorded.bare:
+        raise CbTraceError(f"{profile} has no eager step on a device")
+    table = pooled([_overheads(other) for other in others])
+    lengths = [
+        with_overheads(program, table).step_ns() for program in analysis.programs(recorded.eager)
+    ]
+    count = f"{len(others)} other recording{'s' * (len(others) > 1)}"
+    bare = recorded.bare["eager"].median_ns
+    figures = (round(ns) for ns in (np.median(lengths), min(lengths), max(lengths)))
+    return Outcome(f"host overheads of {count}", "eager", bare, *figures)
+
+
+def _overheads(profile: Path) -> pl.DataFrame:
+    with open_profile(profile) as connection:
+        tables = {name for (name,) in connection.execute("SHOW TABLES").fetchall()}
+        found = _rows(connection, "overhead", "count > ?", 0) if "overhead" in tables else None
+    if found is None or not found.height:
+        raise CbTraceError(
+            f"{profile} holds no host overheads",
+            hint="they come from a recording of eager steps on a device; ingest it again",
+        )
+    return found
 
 
 def _outcome(
@@ -127,10 +165,25 @@ def _rows(
     return pl.DataFrame(connection.sql(query, params=[value]))
 
 
-def _scaled(
-    connection: DuckDBPyConnection, run_id: str, module: pl.DataFrame
-) -> dict[Deployment, Scaled]:
-    """The programs of each deployment that was timed bare, scaled to it."""
+@dataclass(frozen=True, slots=True)
+class _Recorded:
+    """What a profile holds to simulate: the bare steps, and the events of each deployment."""
+
+    bare: dict[Deployment, analysis.BareStep]
+    eager: analysis.StepEvents
+    graph: analysis.StepEvents
+    parts: analysis.Parts
+
+    def scaled(self) -> dict[Deployment, Scaled]:
+        """The programs of each deployment that was timed bare, scaled to it."""
+        events = {"eager": self.eager, "graph": self.graph}
+        return {
+            name: scaled_steps(analysis.programs(events[name]), name, target, self.parts)
+            for name, target in self.bare.items()
+        }
+
+
+def _recorded(connection: DuckDBPyConnection, run_id: str, module: pl.DataFrame) -> _Recorded:
     samples = _rows(connection, "step_sample", "kind = 'bare' AND run_id = ?", run_id)
     bare = {
         deployment: analysis.interval_stats(rows["ns"].to_numpy())
@@ -151,12 +204,7 @@ def _scaled(
         eager.module_call,
         module,
     )
-    return {
-        name: scaled_steps(
-            analysis.programs(eager if name == "eager" else events), name, target, parts
-        )
-        for name, target in bare.items()
-    }
+    return _Recorded(bare, eager, events, parts)
 
 
 def _trace(connection: DuckDBPyConnection, run_id: str, role: str) -> int | None:

@@ -9,8 +9,8 @@ import pytest
 from cb_trace.bundle import StepSamples
 from cb_trace.conduct import ingest
 from cb_trace.errors import CbTraceError
-from cb_trace.whatif import Wish, parse_setting, what_if
-from tests.bundles import write_net_bundle
+from cb_trace.whatif import Wish, parse_setting, what_if, with_overheads_of
+from tests.bundles import run_record, write_net_bundle
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +36,19 @@ def test_each_change_alone_and_all_together(profile: Path) -> None:
         ("all of these", "graph", 52_000, 20_000),
     ]
     assert [o.saved_ns for o in found[:2]] == [10_345, 15_000]
+
+
+def test_host_overheads_of_others(profile: Path, tmp_path: Path) -> None:
+    found = with_overheads_of(profile, [profile, profile])
+    assert (found.change, found.deployment) == ("host overheads of 2 other recordings", "eager")
+    assert found.now_ns == 80_000
+    assert found.low_ns <= found.then_ns <= found.high_ns
+    write_net_bundle(tmp_path / "cpu", run=run_record(device_type="cpu"))
+    cpu = ingest(tmp_path / "cpu", tmp_path / "cpu.duckdb").profile
+    with pytest.raises(CbTraceError, match="has no eager step on a device"):
+        with_overheads_of(cpu, [profile])
+    with pytest.raises(CbTraceError, match="cpu.duckdb holds no host overheads"):
+        with_overheads_of(profile, [cpu])
 
 
 def test_mistakes(profile: Path) -> None:

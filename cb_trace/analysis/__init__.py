@@ -7,7 +7,13 @@ from cb_trace.analysis.context import module_context
 from cb_trace.analysis.costs import cost_bounds
 from cb_trace.analysis.error_terms import terms
 from cb_trace.analysis.marginal import marginal_costs
-from cb_trace.analysis.partition import scaled_partition, step_partition, step_parts
+from cb_trace.analysis.overheads import host_overheads
+from cb_trace.analysis.partition import (
+    idle_stretches,
+    scaled_partition,
+    step_partition,
+    step_parts,
+)
 from cb_trace.analysis.parts import Parts, isolated_parts
 from cb_trace.analysis.program import Program, StepEvents, programs
 from cb_trace.analysis.replays import replay_figures
@@ -24,6 +30,8 @@ __all__ = [
     "StepEvents",
     "beside_others",
     "cost_bounds",
+    "host_overheads",
+    "idle_stretches",
     "interval_stats",
     "isolated_parts",
     "marginal_costs",

@@ -50,7 +50,7 @@ def eager_scale(program: Program, bare_ns: int | None, host: FloatArray) -> Scal
     :param bare_ns: its bare length; None leaves kernels as they are and takes ``host`` as it is.
     :param host: the factors on host work that replays alone suggest, shape (owners, 1).
     """
-    program, longest_start = _bare_host(program, host)
+    program, longest_start = bare_host(program, host)
     if bare_ns is None:
         return Scale(program=program, host=1.0, device=1.0, gap=1.0)
 
@@ -79,7 +79,7 @@ def eager_scale(program: Program, bare_ns: int | None, host: FloatArray) -> Scal
     return Scale(program=program, host=times, device=1.0, gap=1.0, start_ns=longest_start)
 
 
-def _bare_host(program: Program, host: FloatArray) -> tuple[Program, float]:
+def bare_host(program: Program, host: FloatArray) -> tuple[Program, float]:
     """The program with host work as long as it should be bare, and its longest start.
 
     Work in which the profiler recorded nothing was not made longer by it. No start is slower than

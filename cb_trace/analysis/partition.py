@@ -87,7 +87,7 @@ def step_parts(  # noqa: PLR0917 - as step_partition
     end = start + events["dur_ns"].to_numpy()
     pieces = owned(start, end, windows)
     busy = _busy(events, *_divided(start, end, pieces, windows, overlap))
-    idle = _idle_between(events, pieces, launch, cpu=cpu)
+    idle = _idle_between(events, pieces, launch, cpu=cpu).drop("start_ns")
     parts = [
         _share_out(pl.concat([busy, idle]), shares),
         _idle_at_edges(events, pieces, windows, launch, root=root, cpu=cpu),
@@ -107,6 +107,40 @@ def scaled_partition(
     ]
     schema = polars_schema("partition")
     return pl.concat(frames).select(pl.col(name).cast(kind) for name, kind in schema.items())
+
+
+def idle_stretches(
+    kernel: pl.DataFrame,
+    launch: pl.DataFrame,
+    step: pl.DataFrame,
+    module_call: pl.DataFrame,
+    *,
+    device_type: str | None,
+) -> pl.DataFrame:
+    """When the device was idle inside the profiled steps, and of what kind, as it was recorded.
+
+    Frames of one trace, as for :func:`step_partition`; ``start_ns, end_ns, kind`` by time.
+    """
+    windows = step_windows(step, kernel, launch, module_call)
+    cpu = device_type == "cpu"
+    events = kernel.filter(pl.col("dur_ns") > 0).sort("start_ns", "kernel_id")
+    start = events["start_ns"].to_numpy()
+    pieces = owned(start, start + events["dur_ns"].to_numpy(), windows)
+    between = _idle_between(events, pieces, launch, cpu=cpu)
+    begin, stop, _ = _edges(pieces, windows)
+    waited = _waiting(launch, stop, windows.end) & (not cpu)
+    edges = pl.DataFrame(
+        {
+            "start_ns": np.concatenate([windows.start, stop]),
+            "ns": np.concatenate([begin - windows.start, windows.end - stop]),
+            "kind": [HOST] * begin.size + [SYNC if waits else HOST for waits in waited],
+        },
+        schema_overrides={"kind": pl.String()},
+    )
+    found = pl.concat([between.select(edges.columns), edges]).filter(pl.col("ns") > 0)
+    return found.sort("start_ns").select(
+        "start_ns", (pl.col("start_ns") + pl.col("ns")).alias("end_ns"), "kind"
+    )
 
 
 def _root(module: pl.DataFrame) -> int | None:
@@ -145,6 +179,7 @@ def _idle_between(
         {
             "kernel_id": following["kernel_id"],
             "window": pieces.window[at + 1],
+            "start_ns": pieces.end[at],
             "ns": gap[at],
             "kind": idle_kinds(following, pieces.end[at], launch, cpu=cpu),
         }
@@ -174,12 +209,8 @@ def _idle_at_edges(
     cpu: bool,
 ) -> pl.DataFrame:
     """The root's idle of each window: before its first busy stretch, and after its last."""
+    begin, stop, (some, first, last) = _edges(pieces, windows)
     number = np.arange(windows.start.size)
-    first = np.searchsorted(pieces.window, number, side="left")
-    last = np.searchsorted(pieces.window, number, side="right") - 1
-    some = last >= first
-    begin, stop = windows.end.copy(), windows.end.copy()  # nothing ran: all of it comes before
-    begin[some], stop[some] = pieces.start[first[some]], pieces.end[last[some]]
     phase = events["phase"].fill_null(_FORWARD)
     phases = [
         pl.Series(np.where(some, phase.gather(pieces.row[edge * some]).to_numpy(), _FORWARD))
@@ -198,6 +229,19 @@ def _idle_at_edges(
         },
         schema=_PART,
     )
+
+
+def _edges(
+    pieces: Pieces, windows: Windows
+) -> tuple[IntArray, IntArray, tuple[npt.NDArray[np.bool_], IntArray, IntArray]]:
+    """When each window's first busy stretch begins and its last ends; which those are, if any."""
+    number = np.arange(windows.start.size)
+    first = np.searchsorted(pieces.window, number, side="left")
+    last = np.searchsorted(pieces.window, number, side="right") - 1
+    some = last >= first
+    begin, stop = windows.end.copy(), windows.end.copy()  # nothing ran: all of it comes before
+    begin[some], stop[some] = pieces.start[first[some]], pieces.end[last[some]]
+    return begin, stop, (some, first, last)
 
 
 def _waiting(launch: pl.DataFrame, start: IntArray, end: IntArray) -> npt.NDArray[np.bool_]:

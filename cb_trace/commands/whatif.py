@@ -35,6 +35,15 @@ from cb_trace.commands.options import FilePath, format_option
     metavar="PATH",
     help="Run the module on a stream of its own, beside the one before it.",
 )
+@click.option(
+    "--overheads",
+    "others",
+    multiple=True,
+    type=FilePath,
+    metavar="PROFILE",
+    help="Also predict the eager step with the host overheads of this recording, pooled if given "
+    "several times.",
+)
 @format_option
 def command(
     *,
@@ -43,6 +52,7 @@ def command(
     remove: tuple[str, ...],
     fuse: tuple[str, ...],
     overlap: tuple[str, ...],
+    others: tuple[Path, ...],
     output_format: str,
 ) -> None:
     """Predict the step under changes of modules, each alone and all together.
@@ -53,12 +63,15 @@ def command(
     """
     from cb_trace.commands.query import render
     from cb_trace.reporters.rows import Result
-    from cb_trace.whatif import Wish, parse_setting, what_if
+    from cb_trace.whatif import Wish, parse_setting, what_if, with_overheads_of
 
     wishes = [parse_setting(text) for text in settings]
     wishes += [Wish("remove", path) for path in remove]
     wishes += [Wish("fuse", path) for path in fuse]
     wishes += [Wish("overlap", path) for path in overlap]
+    outcomes = what_if(profile, wishes) if wishes or not others else []
+    if others:
+        outcomes.append(with_overheads_of(profile, others))
     rows: list[Sequence[object]] = [
         (
             found.change,
@@ -66,7 +79,7 @@ def command(
             *(ns / 1e3 for ns in (found.now_ns, found.then_ns, found.low_ns, found.high_ns)),
             found.saved_ns / 1e3,
         )
-        for found in what_if(profile, wishes)
+        for found in outcomes
     ]
     columns = ["change", "deployment", "step_us", "then_us", "low_us", "high_us", "saved_us"]
     render(Result(columns, rows), "whatif", output_format)

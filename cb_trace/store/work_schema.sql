@@ -84,3 +84,31 @@ COMMENT ON COLUMN kernel_class.kernel_ns IS 'All kernels (K), ns';
 COMMENT ON COLUMN kernel_class.communication_ns IS 'Kernels of collectives, ns';
 COMMENT ON COLUMN kernel_class.short_ns IS
     'Kernels under 5 us, or of fewer blocks than the device has multiprocessors, ns';
+
+CREATE TABLE overhead (
+    run_id VARCHAR, kind VARCHAR, name VARCHAR, launches BIGINT, boundaries BIGINT, count BIGINT,
+    measured BIGINT, profiled DOUBLE, value DOUBLE, low DOUBLE, high DOUBLE, unit VARCHAR
+);
+COMMENT ON TABLE overhead IS
+    'What the host takes around and within operators: medians over the recorded steps of an eager '
+    'run, by outermost operator';
+COMMENT ON COLUMN overhead.run_id IS 'Recording';
+COMMENT ON COLUMN overhead.kind IS
+    'T1 (between operators), T2 (start to first launch), T3 (last launch to end), T4 (the launch '
+    'call), T5 (between launches, or all of an operator that launches nothing)';
+COMMENT ON COLUMN overhead.name IS
+    'Operator; the launch call where it is outside all; NULL for T1';
+COMMENT ON COLUMN overhead.launches IS 'Kernels that the operator launches; NULL for T1 and T4';
+COMMENT ON COLUMN overhead.boundaries IS
+    'Calls of modules that begin or end in the gap; NULL but for T1';
+COMMENT ON COLUMN overhead.count IS 'How many were seen';
+COMMENT ON COLUMN overhead.measured IS
+    'Of them in modules that the host bounds alone, whose bare wall is host time; where there are '
+    'any, value, low and high are theirs, else they follow from the host ratio of the recording';
+COMMENT ON COLUMN overhead.profiled IS 'Median under the profiler, in unit';
+COMMENT ON COLUMN overhead.value IS
+    'Median without a profiler, in unit: times the factor of the modules they were seen in, which '
+    'is bare wall alone over time under the profiler';
+COMMENT ON COLUMN overhead.low IS 'Lower quartile of value, in unit';
+COMMENT ON COLUMN overhead.high IS 'Upper quartile of value, in unit';
+COMMENT ON COLUMN overhead.unit IS 'ns';

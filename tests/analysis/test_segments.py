@@ -8,8 +8,9 @@ import pytest
 
 from cb_trace.analysis.calibrate import eager_scale
 from cb_trace.analysis.host_alone import Alone, alone, host_factors
+from cb_trace.analysis.overheads import host_overheads, pooled, with_overheads
 from cb_trace.analysis.parts import Parts
-from cb_trace.analysis.program import StepEvents, programs
+from cb_trace.analysis.program import Program, StepEvents, programs
 from cb_trace.analysis.segments import host_segments
 from tests.analysis.timelines import MODULE, ROOT, A, B, C, D, Timeline
 from tests.frames import frame
@@ -154,3 +155,71 @@ def test_work_that_nothing_recorded_keeps_its_length() -> None:
     # The call ends at 400, the step at 500: 100 ns outside everything.
     scale = eager_scale(program, None, Parts(host_ratio=0.5).host(program.owners))
     assert int(scale.program.work_ns.sum()) == 400 // 2 + 100
+
+
+def measured(first: int = 0) -> tuple[Program, Parts]:
+    """The first step, in whose only module the host takes half of what the profiler saw."""
+    timeline, op = two_steps(first)
+    events = StepEvents(**timeline.frames(), launch=timeline.launch_frame(), op=op)
+    return programs(events)[0], Parts(host_ratio=0.1, host_factors={A: 0.5})
+
+
+def host_ns(program: Program, table: pl.DataFrame) -> int:
+    return int(with_overheads(program, table).program.work_ns.sum())
+
+
+def test_overheads_are_in_bare_time() -> None:
+    program, parts = measured()
+    found = host_overheads([program, program], parts, run_id="r")
+    assert found.filter(name="aten::mm").select(
+        "kind", "launches", "count", "measured", "profiled", "value", "low", "high", "unit"
+    ).rows() == [
+        ("T2", 2, 2, 2, 30.0, 15.0, 15.0, 15.0, "ns"),
+        ("T3", 2, 2, 2, 40.0, 20.0, 20.0, 20.0, "ns"),
+        ("T4", None, 4, 4, 20.0, 10.0, 10.0, 10.0, "ns"),
+        ("T5", 2, 2, 2, 30.0, 15.0, 15.0, 15.0, "ns"),
+    ]
+    gap = found.filter(kind="T1").row(0, named=True)
+    assert (gap["boundaries"], gap["value"]) == (0, 10.0)
+    assert host_overheads([], parts, run_id="r").is_empty()
+
+
+def test_a_step_with_overheads_of_others_takes_theirs() -> None:
+    program, parts = measured()
+    table = host_overheads([program], parts, run_id="r")
+    one = pooled([table])
+    # All of the host in the call at half, and 100 ns outside everything as they are.
+    assert host_ns(program, one) == 400 / 2 + 100
+    slow = table.with_columns(value=pl.col("value") * 3)
+    assert host_ns(program, pooled([slow])) == 400 * 1.5 + 100
+
+
+def test_what_others_do_not_know_takes_what_its_kind_takes() -> None:
+    program, parts = measured()
+    table = host_overheads([program], parts, run_id="r")
+    others = table.with_columns(name=pl.col("name").replace("aten::mm", "aten::bmm"))
+    # Its T2 to T5 are of one row each, but for T5: (15 + 5 of the view) ÷ 2 instead of 15.
+    assert host_ns(program, pooled([others])) == 300 - 15 + 10
+
+
+def test_a_pool_takes_the_median_and_prefers_what_was_measured() -> None:
+    program, parts = measured()
+    table = host_overheads([program], parts, run_id="r").filter(kind="T2")
+    guess = table.with_columns(value=pl.lit(99.0), measured=pl.lit(0, pl.Int64))
+    assert pooled([guess])["value"].to_list() == [99.0]
+    assert pooled([guess, table])["value"].to_list() == [15.0]
+    heavy = table.with_columns(value=pl.lit(40.0), count=pl.lit(5, pl.Int64))
+    both = pooled([table, heavy])
+    assert both.select("value", "count").rows() == [(40.0, 6)]
+
+
+def test_a_gap_of_unknown_boundaries_lies_on_the_line_of_the_others() -> None:
+    program, parts = measured()
+    table = host_overheads([program], parts, run_id="r")
+    gaps = table.filter(kind="T1")
+    known = pl.concat([gaps.with_columns(boundaries=pl.lit(n, pl.Int64), value=pl.lit(4.0 + 2 * n))
+                       for n in (1, 3)])  # fmt: skip
+    line = pl.concat([table.filter(pl.col("kind") != "T1"), known])
+    # In the operators 75, the gap 4; what lies in no segment, 230, shrinks as gaps do: by
+    # (6 + 10) ÷ (20 + 20); and 100 outside everything.
+    assert host_ns(program, pooled([line])) == 75 + 4 + 92 + 100

@@ -13,6 +13,7 @@ from cb_trace.store import Query, named_queries, named_query, open_profile
 from tests.store.profiles import BLOCK_0, FC_0, HEAD, base_rows, opened, replay, write_profile
 
 NAMES = [
+    "host_overheads",
     "hta_disagreements", "isolation_error", "kernels_of_module", "launch_bound", "memory",
     "module_tree",
     "overlap", "roofline", "step_time", "top_modules", "unattributed",
@@ -27,6 +28,25 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "step_sample": [
             {"run_id": "r", "kind": kind, "deployment": "eager", "sample": k, "ns": ns}
             for k, (kind, ns) in enumerate(samples)
+        ],
+        "overhead": [
+            {
+                "run_id": "r",
+                "kind": kind,
+                "name": name,
+                "launches": launches,
+                "count": count,
+                "measured": 1,
+                "profiled": 3 * value,
+                "value": value,
+                "low": value,
+                "high": value,
+                "unit": "ns",
+            }
+            for kind, name, launches, count, value in (
+                ("T4", "aten::mm", None, 2, 2_500.0),
+                ("T5", "aten::t", 0, 5, 3_000.0),
+            )
         ],
     }
     rows["module_context"][2] |= {"busy_ns": 18_000, "exposed_ns": 13_000}
@@ -61,7 +81,7 @@ def test_a_header_tells_question_columns_units_and_an_example(
 def test_an_unknown_query_names_close_ones() -> None:
     with pytest.raises(CbTraceError, match=r"'top_module' \(did you mean top_modules"):
         named_query("top_module")
-    with pytest.raises(CbTraceError, match="there are: hta_disagreements"):
+    with pytest.raises(CbTraceError, match="there are: host_overheads"):
         named_query("../../etc/passwd")
 
 
@@ -89,6 +109,13 @@ def test_launch_bound_takes_a_threshold(profile: DuckDBPyConnection) -> None:
     ]
     profile.execute("SET VARIABLE ratio = 0.04")
     assert [row[0] for row in answer(profile, "launch_bound")] == ["head", "blocks.0.fc"]
+
+
+def test_host_overheads_start_with_what_takes_most(profile: DuckDBPyConnection) -> None:
+    assert answer(profile, "host_overheads") == [
+        ("T5", "aten::t", 0, None, 5, 1, 3.0, 3.0, 3.0, 9.0, 0.75),
+        ("T4", "aten::mm", None, None, 2, 1, 2.5, 2.5, 2.5, 7.5, 0.25),
+    ]
 
 
 def test_step_time_compares_with_bare(profile: DuckDBPyConnection) -> None:
