@@ -160,6 +160,21 @@ class KnockoutRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SpeedupRecord:
+    """The bare step as it is and with one module run on a part of its batch, timed in turn.
+
+    The forward alone: a pair a place of both lists.
+    """
+
+    path: str
+    factor: int  # the module worked on one factor-th of its batch
+    deployment: Deployment
+    base_ns: list[int] = field(default_factory=list)
+    faster_ns: list[int] = field(default_factory=list)
+    skipped: str | None = None  # the reason; then no samples
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterRecord:
     """One parameter and the module that owns it: what optimizer kernels are split by."""
 
@@ -226,6 +241,7 @@ class Manifest:
     memories: list[MemoryRecord] = field(default_factory=list)
     ceilings: list[CeilingRecord] = field(default_factory=list)
     knockouts: list[KnockoutRecord] = field(default_factory=list)
+    speedups: list[SpeedupRecord] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

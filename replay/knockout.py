@@ -1,9 +1,10 @@
-"""Knock-out: what the bare step loses without a module, measured.
+"""Knock-out: what the bare step loses without a module, measured; and with a faster one.
 
 The module's forward gives the output it had before (:mod:`cb_trace.replay.stand_in`), and the step
-without it is timed against the step as it is, in turn (A B A B), so that drift of clocks and host
-meets both alike. On CUDA the same is done with both steps captured as CUDA graphs. All of it is
-bare: it must come before the first profiler.
+without it is timed against the step as it is, in turn, so that drift of clocks and host meets both
+alike. With a faster module it is the same, but the module first works on a part of its batch
+(:mod:`cb_trace.replay.on_part`). On CUDA both steps are also captured as CUDA graphs and timed so.
+All of it is bare: it must come before the first profiler.
 """
 
 from __future__ import annotations
@@ -12,23 +13,26 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from cb_trace.bundle import Deployment, KnockoutRecord, Phase, ReplayRecord
+from cb_trace.bundle import Deployment, KnockoutRecord, Phase, ReplayRecord, SpeedupRecord
 from cb_trace.errors import CbTraceError
 from cb_trace.replay.graph import GraphCapture, capture_step, one_line
 from cb_trace.replay.guard import RngState
 from cb_trace.replay.hooks import COLLECTIVES, output_signature
+from cb_trace.replay.on_part import OnPart
 from cb_trace.replay.pairs import Side, time_pairs
 from cb_trace.replay.stand_in import StandIn, UnfitError
 from cb_trace.replay.timing import synchronize
+from cb_trace.replay.ways import AsItIs, Way
 
 WARMUP_STEPS = 2
 _TOP = re.compile(r"top(?::([1-9][0-9]*))?")
+_TIMES = re.compile(r"([2-9]|[1-9][0-9]+)x")
 
 Step = Callable[[], object]
 
@@ -56,11 +60,26 @@ def parse_knockout(text: str) -> KnockoutOptions:
     return KnockoutOptions(top=top, paths=tuple(p for p in parts if not _TOP.fullmatch(p)))
 
 
+def parse_speedup(text: str) -> Job:
+    """Read ``PATH=2x``: a module on half of its batch.
+
+    :raises CbTraceError: it has another form.
+    """
+    path, equals, factor = text.rpartition("=")
+    found = _TIMES.fullmatch(factor.strip())
+    if not equals or not found:
+        raise CbTraceError(
+            f"--speedup wants PATH=2x, not {text!r}",
+            hint="the module is run on half of its batch; 3x: a third, and so on",
+        )
+    return Job(path.strip(), int(found[1]))
+
+
 def check_paths(options: KnockoutOptions, known: Mapping[str, nn.Module]) -> None:
     """:raises CbTraceError: a path that the model does not have."""
     for path in options.paths:
         if path not in known:
-            raise CbTraceError(f"the model has no module {path!r} to knock out")
+            raise CbTraceError(f"the model has no module {path!r} to take out or speed up")
 
 
 def chosen_modules(
@@ -86,10 +105,35 @@ def _hot(replays: Sequence[ReplayRecord]) -> list[ReplayRecord]:
     return [record for record in replays if record.condition == "hot" and record.samples_ns]
 
 
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is done to a module: taken out, or run on one ``factor``-th of its batch."""
+
+    path: str
+    factor: int = 0  # 0: taken out
+
+    def stand_in(self, module: nn.Module) -> StandIn:
+        """What takes the module's place."""
+        return OnPart(module, self.factor) if self.factor else StandIn(module)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One job in one deployment: the pairs, or the reason why there are none."""
+
+    job: Job
+    deployment: Deployment
+    base_ns: list[int] = field(default_factory=list)
+    changed_ns: list[int] = field(default_factory=list)
+    skipped: str | None = None
+
+
 class Knockout:
-    """Knocks modules out of a step one by one; ``records`` has a row a module and deployment.
+    """Changes modules of a step one by one; ``outcomes`` has a row a job and deployment.
 
     The modules are as before afterwards. The step itself may change what a step changes.
+
+    :param way: how the step is run; None: as it is.
     """
 
     def __init__(  # noqa: PLR0917 - the parts of one measurement, named at every call
@@ -97,46 +141,65 @@ class Knockout:
         modules: Mapping[str, nn.Module],
         step: Step,
         device: torch.device,
-        phase: Phase,
         options: KnockoutOptions,
         progress: Callable[[str], None],
+        way: Way | None = None,
     ) -> None:
-        self.records: list[KnockoutRecord] = []
+        self.outcomes: list[Outcome] = []
         self._modules, self._step, self._device = modules, step, device
-        self._phase, self._options, self._progress = phase, options, progress
+        self._options, self._progress = options, progress
+        self._way: Way = way or AsItIs(step)
 
-    def run(self, paths: Sequence[str], *, graph: bool, known: Mapping[str, str]) -> None:
-        """Measure the modules of ``paths``, each deployment with an equal part of the time.
+    def run(self, jobs: Sequence[Job], *, graph: bool, known: Mapping[str, str]) -> None:
+        """Measure the jobs, each deployment with an equal part of the time.
 
         :param graph: measure the step as a CUDA graph as well, if it can be captured.
         :param known: why modules cannot be taken out, where that is known already.
         """
-        self._reference = _Reference(self._step, self._device)
-        base = capture_step(self._step, self._device) if graph else GraphCapture(reason="")
-        self._base = base if base.reason is None else None
+        with self._way.plainly():
+            self._reference = _Reference(self._step, self._device)
+        self._base = self._captured(self._way.whole(None)) if graph else GraphCapture(reason="")
         self._begin = time.monotonic()
-        for number, path in enumerate(paths):
-            self._progress(f"knock-out {number + 1}/{len(paths)} {path or 'the root'}")
+        for number, job in enumerate(jobs):
+            what = f"on 1/{job.factor} of its batch" if job.factor else "knocked out"
+            self._progress(f"{number + 1}/{len(jobs)} {job.path or 'the root'} {what}")
             try:
-                if path in known:
-                    raise UnfitError(known[path])
-                self._one(path, self._share(len(paths) - number))
+                if job.path in known:
+                    raise UnfitError(known[job.path])
+                self._one(job, self._share(len(jobs) - number))
             except UnfitError as error:
                 for deployment in self._deployments():
-                    self._keep(path, deployment, skipped=str(error))
+                    self.outcomes.append(Outcome(job, deployment, skipped=str(error)))
+
+    def _captured(self, side: Side) -> GraphCapture:
+        if side.ready is not None:
+            side.ready()
+        return capture_step(side.run, self._device)
 
     def _deployments(self) -> list[Deployment]:
-        return ["eager", "graph"] if self._base is not None else ["eager"]
+        return ["eager", "graph"] if self._base.reason is None else ["eager"]
 
-    def _share(self, modules_left: int) -> float:
-        """Seconds for one deployment of the next module."""
+    def _share(self, jobs_left: int) -> float:
+        """Seconds for one deployment of the next job."""
         left = self._options.budget_seconds - (time.monotonic() - self._begin)
         if left <= 0:
             raise UnfitError(f"time budget of {self._options.budget_seconds:g} s spent")
-        return left / modules_left / len(self._deployments())
+        return left / jobs_left / len(self._deployments())
 
-    def _one(self, path: str, seconds: float) -> None:
-        stand_in = StandIn(self._modules[path])
+    def _one(self, job: Job, seconds: float) -> None:
+        stand_in = job.stand_in(self._modules[job.path])
+        with self._way.plainly():
+            self._record(stand_in)
+            self._check(stand_in)
+        try:
+            changed = self._way.changed(stand_in, job.path)
+            self._pairs(job, "eager", self._way.whole(stand_in), changed, seconds)
+            if self._base.reason is None:
+                self._graph(job, changed, seconds)
+        finally:
+            stand_in.remove()
+
+    def _record(self, stand_in: StandIn) -> None:
         try:
             self._reference.seed()
             stand_in.record(self._step)
@@ -145,15 +208,6 @@ class Knockout:
             raise
         except Exception as error:
             raise UnfitError(f"cannot be recorded: {one_line(error)}") from error
-
-        self._check(stand_in)
-        try:
-            base, knocked = Side(self._step, stand_in.remove), Side(self._step, stand_in.install)
-            self._keep(path, "eager", self._pairs(base, knocked, seconds))
-            if self._base is not None:
-                self._graph(path, stand_in, seconds)
-        finally:
-            stand_in.remove()
 
     def _check(self, stand_in: StandIn) -> None:
         """Run the step without the module: it must do the same with the rest."""
@@ -175,36 +229,19 @@ class Knockout:
         if stand_in.written():
             raise UnfitError("a later operator writes into its output")
 
-    def _graph(self, path: str, stand_in: StandIn, seconds: float) -> None:
-        assert self._base is not None
-        with stand_in.installed():
-            captured = capture_step(self._step, self._device)
+    def _graph(self, job: Job, changed: Side, seconds: float) -> None:
+        captured = self._captured(changed)
         if captured.reason is not None:
-            self._keep(path, "graph", skipped=captured.reason)
+            self.outcomes.append(Outcome(job, "graph", skipped=captured.reason))
             return
-        pairs = self._pairs(Side(self._base.replay), Side(captured.replay), seconds)
-        self._keep(path, "graph", pairs)
+        self._pairs(job, "graph", Side(self._base.replay), Side(captured.replay), seconds)
 
-    def _pairs(self, base: Side, knocked: Side, seconds: float) -> tuple[list[int], list[int]]:
-        least = self._options.min_pairs
-        return time_pairs(base, knocked, self._device, min_pairs=least, max_seconds=seconds)
-
-    def _keep(
-        self,
-        path: str,
-        deployment: Deployment,
-        pairs: tuple[list[int], list[int]] = ([], []),
-        skipped: str | None = None,
+    def _pairs(
+        self, job: Job, deployment: Deployment, base: Side, changed: Side, seconds: float
     ) -> None:
-        record = KnockoutRecord(
-            path=path,
-            phase=self._phase,
-            deployment=deployment,
-            base_ns=pairs[0],
-            knocked_ns=pairs[1],
-            skipped=skipped,
-        )
-        self.records.append(record)
+        least = self._options.min_pairs
+        pairs = time_pairs(base, changed, self._device, min_pairs=least, max_seconds=seconds)
+        self.outcomes.append(Outcome(job, deployment, *pairs))
 
 
 def knock_out(  # noqa: PLR0917 - the parts of one measurement, named at every call
@@ -217,20 +254,69 @@ def knock_out(  # noqa: PLR0917 - the parts of one measurement, named at every c
     *,
     graph: bool,
     progress: Callable[[str], None],
+    way: Way | None = None,
 ) -> list[KnockoutRecord]:
     """Knock out the modules that the options choose; Ctrl-C keeps what was measured.
 
     :param graph: measure the step as a CUDA graph as well, if it can be captured.
     :raises CbTraceError: a path that the model does not have.
     """
-    paths = chosen_modules(options, replays, modules)
+    jobs = [Job(path) for path in chosen_modules(options, replays, modules)]
     known = {r.path: COLLECTIVES for r in replays if r.skipped == COLLECTIVES}
-    knockout = Knockout(modules, step, device, phase, options, progress)
+    knockout = Knockout(modules, step, device, options, progress, way)
+    _run(knockout, jobs, graph=graph and device.type == "cuda", known=known, progress=progress)
+    return [
+        KnockoutRecord(
+            path=o.job.path,
+            phase=phase,
+            deployment=o.deployment,
+            base_ns=o.base_ns,
+            knocked_ns=o.changed_ns,
+            skipped=o.skipped,
+        )
+        for o in knockout.outcomes
+    ]
+
+
+def speed_up(
+    modules: Mapping[str, nn.Module],
+    step: Step,
+    device: torch.device,
+    speedups: Sequence[Job],
+    options: KnockoutOptions,
+    *,
+    graph: bool,
+    progress: Callable[[str], None],
+    way: Way | None = None,
+) -> list[SpeedupRecord]:
+    """Run modules on a part of their batch; otherwise as :func:`knock_out`."""
+    measured = Knockout(modules, step, device, options, progress, way)
+    _run(measured, speedups, graph=graph and device.type == "cuda", known={}, progress=progress)
+    return [
+        SpeedupRecord(
+            path=o.job.path,
+            factor=o.job.factor,
+            deployment=o.deployment,
+            base_ns=o.base_ns,
+            faster_ns=o.changed_ns,
+            skipped=o.skipped,
+        )
+        for o in measured.outcomes
+    ]
+
+
+def _run(
+    knockout: Knockout,
+    jobs: Sequence[Job],
+    *,
+    graph: bool,
+    known: Mapping[str, str],
+    progress: Callable[[str], None],
+) -> None:
     try:
-        knockout.run(paths, graph=graph and device.type == "cuda", known=known)
+        knockout.run(jobs, graph=graph, known=known)
     except KeyboardInterrupt:
         progress("knock-out stopped")
-    return knockout.records
 
 
 class _Reference:

@@ -72,6 +72,7 @@ class StandIn:
         self._module = module
         self._calls: list[_Call] = []
         self._constants: list[Any] = []  # the outputs that can be given out as they are
+        self._kept: list[Any] = []  # what a compiler is not to leave out, a call a place
         self._next = 0
         self._installed, self._own = False, None
         self._reason: str | None = None
@@ -93,19 +94,30 @@ class StandIn:
             raise UnfitError(self._reason)
         self._constants = [call.constant() for call in self._calls]
 
-    def install(self) -> None:
-        """Let the module give its recorded outputs from now on, until :meth:`remove`."""
+    @property
+    def fixed(self) -> bool:
+        """Whether all it gives out are constants, as a compiler takes them."""
+        return all(constant is not None for constant in self._constants)
+
+    def install(self, *, compiled: bool = False) -> None:
+        """Let the module give its recorded outputs from now on, until :meth:`remove`.
+
+        ``compiled`` is for a step under torch.compile: a compiler leaves out what nobody reads,
+        so the module's inputs are kept, and all that leads to them runs as before.
+        """
         if not self._installed:
             self._own = vars(self._module).get("forward")
             self._installed = True
         self._next = 0
-        vars(self._module)["forward"] = self._given
+        self._kept = [None] * len(self._constants)
+        vars(self._module)["forward"] = self._given_and_kept if compiled else self._given
 
     def remove(self) -> None:
         """Give the module its forward back."""
         if self._installed:
             _put(self._module, self._own)
             self._installed = False
+            self._kept.clear()
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -123,6 +135,13 @@ class StandIn:
         if constant is not None:
             return constant
         return self._calls[number].output(_differentiable(args, kwargs))
+
+    def _given_and_kept(self, *args: Any, **kwargs: Any) -> Any:
+        """Traced by the compiler: one graph, without a break."""
+        number = self._next
+        self._next = number + 1 if number + 1 < len(self._constants) else 0
+        self._kept[number] = (args, kwargs)
+        return self._constants[number]
 
     def at_start(self) -> bool:
         """Whether the steps that ran called the module as often as the recorded one."""
@@ -146,9 +165,16 @@ class StandIn:
         with torch.inference_mode(False), torch.no_grad():
             self._reason = before.reason or _effect(before, state, output, self._module)
             self.draws = self.draws or not _same_rng(rng, RngState.now())
+            self._reason = self._reason or self._unfit(forward, args, kwargs, output)
             if self._reason is None:
                 self._keep(output, gradients)
         return output
+
+    def _unfit(
+        self, forward: Forward, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
+    ) -> str | None:
+        """A reason of a kind of stand-in's own; outputs can always be given once more."""
+        return None
 
     def _keep(self, output: Any, gradients: list[torch.Tensor | None]) -> None:
         leaves, structure = pytree.tree_flatten(output)
@@ -194,7 +220,7 @@ class _Inputs:
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.reason: str | None = None
         self.storages: set[int] = set()
-        tensors = _tensors((args, kwargs))
+        tensors = tensors_in((args, kwargs))
         try:
             self._plan = _plan(tensors)
             self._copy = freeze(self._plan)
@@ -215,7 +241,7 @@ def _effect(before: _Inputs, state: ModuleState, output: Any, module: nn.Module)
         return "it changes its own state"
     held = [*module.parameters(), *module.buffers()]
     try:
-        given = _storages(_plan(_tensors(output)))
+        given = _storages(_plan(tensors_in(output)))
         own = _storages(_plan(held))
     except UncopyableError as error:
         return f"its output cannot be copied: {error}"
@@ -226,7 +252,8 @@ def _effect(before: _Inputs, state: ModuleState, output: Any, module: nn.Module)
     return None
 
 
-def _tensors(tree: Any) -> list[torch.Tensor]:
+def tensors_in(tree: Any) -> list[torch.Tensor]:
+    """The tensors of a tree of containers."""
     return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
@@ -255,7 +282,7 @@ def _same_rng(one: RngState, other: RngState) -> bool:
 def _differentiable(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
     if not torch.is_grad_enabled():
         return []
-    return [tensor for tensor in _tensors((args, kwargs)) if tensor.requires_grad]
+    return [tensor for tensor in tensors_in((args, kwargs)) if tensor.requires_grad]
 
 
 def _tapped(

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from cb_trace.capture.sequence import record_sequence
-from cb_trace.replay.knockout import Knockout, KnockoutOptions
+from cb_trace.replay.knockout import Job, Knockout, KnockoutOptions
 from cb_trace.replay.sequence import capture_sequence
 
 pytestmark = pytest.mark.gpu
@@ -55,14 +55,14 @@ def test_knock_out_of_one_of_four_equal_layers_saves_a_quarter(device: torch.dev
             return model(x)
 
     options = KnockoutOptions(budget_seconds=4)
-    knockout = Knockout(dict(model.named_modules()), step, device, "forward", options, print)
-    knockout.run(["1", "4"], graph=True, known={})
-    layer, same = knockout.records[:2], knockout.records[2:]
+    knockout = Knockout(dict(model.named_modules()), step, device, options, print)
+    knockout.run([Job("1"), Job("4")], graph=True, known={})
+    layer, same = knockout.outcomes[:2], knockout.outcomes[2:]
     assert [record.deployment for record in layer] == ["eager", "graph"]
     assert all(r.skipped == "its output shares memory with its inputs" for r in same)
     for record in layer:
         assert record.skipped is None
-        lost = sorted(b - k for b, k in zip(record.base_ns, record.knocked_ns, strict=True))
+        lost = sorted(b - k for b, k in zip(record.base_ns, record.changed_ns, strict=True))
         base = sorted(record.base_ns)
         ratio = lost[len(lost) // 2] / base[len(base) // 2]
         assert 0.2 < ratio < 0.3, record.deployment

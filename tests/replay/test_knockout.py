@@ -10,9 +10,16 @@ import pytest
 import torch
 from torch import nn
 
-from cb_trace.bundle import KnockoutRecord, ReplayRecord
+from cb_trace.bundle import ReplayRecord
 from cb_trace.errors import CbTraceError
-from cb_trace.replay.knockout import Knockout, KnockoutOptions, chosen_modules, parse_knockout
+from cb_trace.replay.knockout import (
+    Job,
+    Knockout,
+    KnockoutOptions,
+    Outcome,
+    chosen_modules,
+    parse_knockout,
+)
 from cb_trace.replay.stand_in import StandIn
 
 CPU = torch.device("cpu")
@@ -76,16 +83,16 @@ class Words(nn.Module):
         return "none"
 
 
-def knocked(net: nn.Module, path: str = "body", **options: Any) -> KnockoutRecord:
+def knocked(net: nn.Module, path: str = "body", **options: Any) -> Outcome:
     x = torch.ones(2, 4)
 
     def step() -> object:
         with torch.no_grad():
             return net(x)
 
-    knockout = Knockout(dict(net.named_modules()), step, CPU, "forward", FAST, lambda _: None)
-    knockout.run([path], graph=False, known={}, **options)
-    (record,) = knockout.records
+    knockout = Knockout(dict(net.named_modules()), step, CPU, FAST, lambda _: None)
+    knockout.run([Job(path)], graph=False, known={}, **options)
+    (record,) = knockout.outcomes
     return record
 
 
@@ -93,9 +100,9 @@ def test_the_step_is_faster_by_the_module() -> None:
     net = Net(Slow())
     record = knocked(net)
     assert record.skipped is None
-    assert (record.path, record.phase, record.deployment) == ("body", "forward", "eager")
-    assert len(record.base_ns) == len(record.knocked_ns) >= 3
-    assert min(record.base_ns) > 5_000_000 > max(record.knocked_ns) - min(record.base_ns)
+    assert (record.job, record.deployment) == (Job("body"), "eager")
+    assert len(record.base_ns) == len(record.changed_ns) >= 3
+    assert min(record.base_ns) > 5_000_000 > max(record.changed_ns) - min(record.base_ns)
     assert "forward" not in vars(net.body)
 
 
@@ -115,7 +122,7 @@ def test_what_cannot_be_replaced(
     record = knocked(Net(body, after or (lambda x: x)))
     assert record.skipped is not None
     assert record.skipped.startswith(reason)
-    assert (record.base_ns, record.knocked_ns) == ([], [])
+    assert (record.base_ns, record.changed_ns) == ([], [])
 
 
 def test_a_module_that_is_never_called() -> None:
@@ -147,9 +154,9 @@ def test_effects_besides_the_output_show_in_the_values() -> None:
 
 
 def test_a_reason_that_is_known_is_kept() -> None:
-    knockout = Knockout({"a": nn.Tanh()}, lambda: None, CPU, "forward", FAST, lambda _: None)
-    knockout.run(["a"], graph=False, known={"a": "runs collectives"})
-    assert [record.skipped for record in knockout.records] == ["runs collectives"]
+    knockout = Knockout({"a": nn.Tanh()}, lambda: None, CPU, FAST, lambda _: None)
+    knockout.run([Job("a")], graph=False, known={"a": "runs collectives"})
+    assert [record.skipped for record in knockout.outcomes] == ["runs collectives"]
 
 
 def test_nested_outputs_come_back_call_by_call_as_they_were() -> None:
@@ -196,9 +203,9 @@ def test_inference_tensors() -> None:
             out: torch.Tensor = net(x)
             return out
 
-    knockout = Knockout(dict(net.named_modules()), step, CPU, "forward", FAST, lambda _: None)
-    knockout.run(["body"], graph=False, known={})
-    assert knockout.records[0].skipped is None
+    knockout = Knockout(dict(net.named_modules()), step, CPU, FAST, lambda _: None)
+    knockout.run([Job("body")], graph=False, known={})
+    assert knockout.outcomes[0].skipped is None
 
 
 def replayed(path: str, ns: int, calls: int, number: int, measured: int | None = None) -> Any:
