@@ -10,6 +10,7 @@ from importlib import import_module
 import click
 
 from cb_trace.errors import CbTraceError
+from cb_trace.imports import uncollected
 from cb_trace.version import VERSION
 
 INTERRUPTED = 130
@@ -39,7 +40,8 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = import_module(f"cb_trace.commands.{cmd_name}").command
+        with uncollected():
+            command: click.Command = import_module(f"cb_trace.commands.{cmd_name}").command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

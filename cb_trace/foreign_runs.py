@@ -11,13 +11,13 @@ from cb_trace.bundle import Note, Role, file_sha256, stored_path
 from cb_trace.bundle_frames import note_frame, table_frame
 from cb_trace.columns import SCHEMA_VERSION
 from cb_trace.errors import CbTraceError
+from cb_trace.imports import importing
 from cb_trace.ingest_run import (
     Context,
     Ingest,
     analyse,
     attribute,
     events_of,
-    importing,
     keep,
     next_id,
 )
@@ -63,7 +63,8 @@ def ingest_foreign(run: Ingest, source: Path, capture: Path | None) -> list[str]
 
 def _load_foreign(run: Ingest, file: Path, trace_id: int, run_id: str, role: Role) -> LoadReport:
     run.progress(f"reading {file.name}")
-    with importing():
+    # polars alone takes as long to import as a small trace to read
+    with importing("cb_trace.attribution", "cb_trace.analysis"):
         report = load_trace(
             run.connection,
             file,

@@ -1,10 +1,12 @@
-"""Heavy imports, faster."""
+"""Heavy imports, faster: without garbage collection, and beside other work."""
 
 from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from threading import Thread
 
 
 @contextmanager
@@ -22,3 +24,20 @@ def uncollected() -> Iterator[None]:
         gc.freeze()
         if was_on:
             gc.enable()
+
+
+@contextmanager
+def importing(*modules: str) -> Iterator[None]:
+    """Import modules while the block runs; for blocks that mostly wait for DuckDB."""
+    thread = Thread(target=_import, args=modules)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+
+
+def _import(*modules: str) -> None:
+    with suppress(Exception), uncollected():  # whoever needs one meets its error himself
+        for module in modules:
+            import_module(module)

@@ -2,22 +2,19 @@
 
 With :mod:`conduct` and :mod:`foreign_runs` the conductor: the stages are siblings that know only
 the frames of ``columns``; these files alone pass them on. The stages after the trace are imported
-where they are used: :func:`importing` does so while the first trace is read.
+where they are used, so that the first trace can be read meanwhile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from threading import Thread
 from typing import TYPE_CHECKING
 
 from cb_trace import store
 from cb_trace.bundle import Deployment, Note
 from cb_trace.bundle_frames import note_frame
-from cb_trace.imports import uncollected
 from cb_trace.trace import LoadOptions, LoadReport
 
 if TYPE_CHECKING:
@@ -63,24 +60,6 @@ class Split:
 
     partition: pl.DataFrame
     cost_bounds: pl.DataFrame
-
-
-@contextmanager
-def importing() -> Iterator[None]:
-    """Import the stages after the trace meanwhile: polars alone takes as long as a small trace."""
-    thread = Thread(target=_import_stages)
-    thread.start()
-    try:
-        yield
-    finally:
-        thread.join()
-
-
-def _import_stages() -> None:
-    with suppress(Exception), uncollected():  # whoever needs them meets the error himself
-        from cb_trace import analysis, attribution
-
-    del analysis, attribution
 
 
 def keep(run: Ingest, run_id: str, report: LoadReport) -> None:

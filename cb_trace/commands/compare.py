@@ -9,10 +9,13 @@ import click
 
 from cb_trace.commands.options import FilePath, console, format_option
 from cb_trace.errors import CbTraceError, ThresholdCrossedError
+from cb_trace.imports import importing
 from cb_trace.reporters.comparison import Selection, Sort, read_comparison
 
 if TYPE_CHECKING:
     from cb_trace.reporters.comparison import Comparison, ModuleRow
+
+_FOR_TABLES = ("cb_trace.reporters.table", "rich.console", "rich.table")
 
 
 @click.command(
@@ -58,10 +61,11 @@ def command(
     limit = None if fail_above is None else ratio_of(fail_above)
     from cb_trace.store import open_profile
 
+    ahead = _FOR_TABLES if output_format == "table" else ()
     selection = Selection(
         module=module, depth=depth, sort=sort, deployment=deployment, phase=phase, rank=rank
     )
-    with open_profile(profile) as connection:
+    with open_profile(profile) as connection, importing(*ahead):
         comparison = read_comparison(connection, selection)
     _render(comparison, output_format)
     if limit is not None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from cb_trace.columns import SCHEMA_VERSION
 from cb_trace.errors import CbTraceError
+from cb_trace.imports import uncollected
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -48,7 +49,8 @@ def _check_file(path: Path) -> None:
 
 
 def _connect(path: Path) -> DuckDBPyConnection:
-    import duckdb
+    with uncollected():
+        import duckdb
 
     config: dict[str, str | bool | int | float | list[str]] = {
         "enable_external_access": False,
