@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,13 +13,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
+SHARED = "shared"
 LARGE = 0.01  # of the step: what a module must take out of it to be held to the strict target
 LEAST_ERROR = 1e-4  # in a geometric mean, lest one lucky zero makes all of it zero
 
 _MODULES = """
 SELECT deployment, path, cost_us, marginal_us, residual_us, knockout_us, knockout_low_us,
-    knockout_high_us
+    knockout_high_us, base_ns / 1e3
 FROM compare
+LEFT JOIN (SELECT module.path, knockout.* FROM knockout JOIN module USING (module_id)) AS pair
+    USING (path, deployment, phase)
 WHERE path <> '' AND phase = 'forward'
 ORDER BY ALL
 """
@@ -41,6 +45,7 @@ class ModuleFigures:
     knockout: float | None
     low: float | None
     high: float | None
+    base: float | None  # the step as it was while the module was knocked out
 
     @property
     def error_us(self) -> float | None:
@@ -118,16 +123,39 @@ class Figures:
     notes: list[str]
 
 
-def figures(bundle: Path) -> Figures:
-    """Ingest a bundle and read its figures."""
+def figures(bundles: Sequence[Path], workloads: Mapping[str, str]) -> list[Figures]:
+    """Ingest bundles and read their figures.
+
+    :param workloads: what a bundle is of, by its name: the host overheads of a point come from
+        bundles of other workloads.
+    """
     from cb_trace.conduct import ingest
     from cb_trace.store import open_profile
 
+    found = []
     with tempfile.TemporaryDirectory() as folder:
-        target = Path(folder) / "point.duckdb"
-        ingest(bundle, target)
-        with open_profile(target) as connection:
-            return _read(connection, bundle.stem)
+        named = {bundle.stem: bundle for bundle in bundles}  # of one point twice: the last
+        profiles = {name: Path(folder) / f"{name}.duckdb" for name in named}
+        for name, bundle in named.items():
+            ingest(bundle, profiles[name])
+        for name, profile in profiles.items():
+            with open_profile(profile) as connection:
+                point = _read(connection, name)
+            own = workloads.get(name, name)
+            others = [p for key, p in profiles.items() if workloads.get(key, key) != own]
+            _add_shared(point, profile, others)
+            found.append(point)
+    return found
+
+
+def _add_shared(point: Figures, profile: Path, others: Sequence[Path]) -> None:
+    """The eager step with the host overheads of other workloads."""
+    from cb_trace.errors import CbTraceError
+    from cb_trace.whatif import with_overheads_of
+
+    with suppress(CbTraceError):  # on a CPU, or nothing to share
+        predicted = with_overheads_of(profile, others).then_ns
+        point.deployments["eager"].whole[SHARED] = predicted / 1e3
 
 
 def _read(connection: DuckDBPyConnection, name: str) -> Figures:

@@ -31,6 +31,11 @@ class Point:
     dtype: Dtype = "fp32"
     overlap: bool = False  # two streams
 
+    @property
+    def workload(self) -> str:
+        """What it has in common with points of other sizes."""
+        return f"{self.provider} {self.preset}"
+
     def knocked_out(self, modules: Mapping[str, nn.Module]) -> list[str]:
         """Paths of the modules to take out of the step: of like ones, the first and the last.
 

@@ -104,6 +104,8 @@ def with_overheads_of(profile: Path, others: Sequence[Path]) -> Outcome:
 
     :raises CbTraceError: no profile, no eager step on a device, or others without overheads.
     """
+    if not others:
+        raise CbTraceError("there are no other recordings to take host overheads from")
     with open_profile(profile) as connection:
         run_id, device_type = _run(connection)
         module = _rows(connection, "module", "run_id = ?", run_id)
