@@ -37,6 +37,8 @@ class Captures:
         self._modules, self._signatures, self._device = modules, signatures, device
         self._dedup, self._max_bytes, self._wrap = dedup, max_bytes, wrap
         self._groups: dict[Hashable, Call] = {}
+        self._likes: dict[Call, Hashable] = {}  # what its likes have in common with it
+        self._apart: dict[Call, Call] = {}  # by what measures it, not by its likes
         self._rng: RngState | None = None
 
     @contextmanager
@@ -69,8 +71,12 @@ class Captures:
         """The call whose measurement stands for this one: the first of its likes."""
         if not self._dedup:
             return call
-        like = (self._signatures[call.path], configuration_key(call.module), call.signature)
-        return self._groups.setdefault((like, call.backward), call)
+        if call in self._apart:
+            return self._apart[call]
+        if call not in self._likes:
+            configuration = configuration_key(call.module)
+            self._likes[call] = (self._signatures[call.path], configuration, call.signature)
+        return self._groups.setdefault((self._likes[call], call.backward), call)
 
     def _regroup(self) -> None:
         """Part the calls that a backward reached from their likes; whose inputs are kept leads."""
@@ -83,6 +89,29 @@ class Captures:
     def to_measure(self) -> list[Call]:
         """One call of every group of likes."""
         return [call for call in self.calls if self.measured_by(call) is call]
+
+    def shared(self) -> list[list[Call]]:
+        """Groups of several calls, each led by the one that is measured."""
+        groups: dict[Call, list[Call]] = {}
+        for call in self.calls:
+            groups.setdefault(self.measured_by(call), []).append(call)
+        return [
+            sorted(likes, key=lambda call, lead=lead: call is not lead)
+            for lead, likes in groups.items()
+            if len(likes) > 1
+        ]
+
+    def separate(self, call: Call, lead: Call) -> None:
+        """Let a call be measured by another one of its group than before, or by itself."""
+        self._apart[call] = lead
+
+    def leader(self, call: Call) -> Call:
+        """The call that would measure this one by its likes alone."""
+        return self._groups.get((self._likes.get(call), call.backward), call)
+
+    def calls_of(self, call: Call) -> int:
+        """Calls a step that the measurement of one stands for."""
+        return sum(other.calls for other in self.calls if self.measured_by(other) is call)
 
     def in_memory(
         self, wanted: list[Call], model: nn.Module, step: Step | None

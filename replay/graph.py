@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -24,10 +26,27 @@ class GraphCapture:
         self.graph.replay()
 
 
+@contextmanager
+def capturing_stream(device: torch.device) -> Iterator[Any]:
+    """A stream to capture on later, current in the block; what ran before is done by then."""
+    stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    torch.cuda.synchronize(device)
+    with torch.cuda.stream(stream):
+        yield stream
+    torch.cuda.synchronize(device)
+
+
 def capture_graph(
-    run: Callable[[], object], device: torch.device, warmup: int = 3, *, fresh_casts: bool = True
+    run: Callable[[], object],
+    device: torch.device,
+    warmup: int = 3,
+    *,
+    fresh_casts: bool = True,
+    stream: Any = None,
 ) -> GraphCapture:
     """Capture one run into a CUDA graph, after ``warmup`` runs on the capturing stream.
+
+    That is a new one, or the ``stream`` given: a backward can be captured where its forward ran.
 
     Autocast's cache of cast weights is emptied before the capture (unless ``fresh_casts`` is
     False) and after it: a weight cast before would be missing from the graph, and one cast inside
@@ -39,7 +58,8 @@ def capture_graph(
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("error", message=".*CUDA Graph is empty")
-            return GraphCapture(graph=_capture(run, device, warmup, fresh_casts))
+            graph = _capture(run, device, warmup, fresh_casts, stream)
+            return GraphCapture(graph=graph)
     except UserWarning:
         return GraphCapture(reason="cannot be captured: it gives the device nothing to do")
     except Exception as error:
@@ -73,10 +93,10 @@ def one_line(error: BaseException) -> str:
 
 
 def _capture(
-    run: Callable[[], object], device: torch.device, warmup: int, fresh_casts: bool
+    run: Callable[[], object], device: torch.device, warmup: int, fresh_casts: bool, stream: Any
 ) -> torch.cuda.CUDAGraph:
     with torch.cuda.device(device):
-        stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        stream = stream or torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream(device))
         with torch.cuda.stream(stream):
             for _ in range(warmup):

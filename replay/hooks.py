@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -47,6 +47,8 @@ class Call:
     gradients: OutputGradients | None = None  # of the output, in a step with grad
     backward: bool = False  # the step's backward reached its output
     reason: str | None = None  # why it cannot be replayed
+    compiled: Callable[..., object] | None = None  # its compiled form, once there is one
+    places: list[int] = field(default_factory=list)  # of all such calls within the step
 
     @property
     def key(self) -> CallKey:
@@ -168,8 +170,10 @@ class Recorder:
         known = self.calls.get((path, signature))
         if known is not None:
             known.calls += 1
+            known.places.append(index)
             return
         call = Call(path, module, index, signature, state, training, method, reason=reason)
+        call.places.append(index)
         self.calls[call.key] = open_call.call = call
         if plan is not None:
             call.nbytes = sum(plan.tensors.bytes_by_device().values())

@@ -6,24 +6,25 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
 from cb_trace.bundle import Condition
-from cb_trace.replay.compiling import compiled_alone
 from cb_trace.replay.flush import CacheFlush
 from cb_trace.replay.gradients import BackwardCall
-from cb_trace.replay.graph import capture_graph, one_line
+from cb_trace.replay.graph import capture_graph, capturing_stream, one_line
 from cb_trace.replay.guard import ModuleState, preserved
 from cb_trace.replay.hooks import Call, output_signature
 from cb_trace.replay.inputs import plan_inputs
 from cb_trace.replay.methods import FORWARD
+from cb_trace.replay.series import Series
 from cb_trace.replay.tensors import UncopyableError
 from cb_trace.replay.timing import Run, calls_per_sample, synchronize, time_block
 
 WARMUP_SECONDS = 0.03
 WARMUP_CALLS = 3
+LONG_SECONDS = 0.5  # a call that has warmed up for this long is warm
 NO_GRADIENTS = "no gradient reached its output"
 OVERRUN = 2  # how far a slow call may exceed its share of the time to reach its samples
 
@@ -37,7 +38,7 @@ class SkippedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How long to sample: see :func:`cb_trace.replay.timing.time_block`."""
+    """How long to sample in one block: see :func:`cb_trace.replay.timing.time_block`."""
 
     min_samples: int
     min_seconds: float
@@ -45,37 +46,19 @@ class Sampling:
     seconds: float  # the share of the time budget
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """Samples of one condition, or why there are none."""
-
-    samples_ns: tuple[int, ...] = ()
-    calls_per_sample: int = 0
-    skipped: str | None = None
-
-
 class IsolatedCall:
     """A call in its own state. ``restores`` says that every run needs its inputs put back.
 
-    With ``compile`` (keyword arguments of ``torch.compile``) the module runs compiled in every
-    condition but ``eager``.
+    Where the call has a ``compiled`` form, that runs in every condition but ``eager``.
     """
 
-    def __init__(
-        self,
-        call: Call,
-        device: torch.device,
-        flush: CacheFlush,
-        compile: dict[str, Any] | None = None,  # noqa: A002 - the function's own name
-    ) -> None:
+    def __init__(self, call: Call, device: torch.device, flush: CacheFlush) -> None:
         self._call, self._device, self._flush = call, device, flush
         if call.inputs is None:
             raise SkippedError("no inputs were captured")
         self._thawed = call.inputs.thaw(own=call.mutates)
         self._module, self._casts = call.module, call.casts
-        forward = call.method == FORWARD
-        self._eager = call.module if forward else getattr(call.module, call.method)
-        self._compiled = None if compile is None else compiled_alone(self._eager, compile)
+        self._eager, self._compiled = eager_form(call), call.compiled
         self._state: ModuleState | None = None
         self.restores = False
 
@@ -121,15 +104,25 @@ class IsolatedCall:
         with torch.inference_mode(False), torch.no_grad():
             return plan_inputs(self._thawed.args, self._thawed.kwargs, set()).given
 
-    def _backward(self, condition: Condition, sampling: Sampling) -> Measured:
+    def _backward(self, condition: Condition, sampling: Sampling, series: Series) -> list[int]:
         """Bare samples of the backward, its forward outside the windows."""
-        try:
-            run = self.backward(condition).run
-        except SkippedError as error:
-            return Measured(skipped=str(error))
+        if condition == "graph":
+            return self._backward_graph(sampling, series)
+        run = self.backward(condition).run
         if condition == "cold":
-            return self._cold(sampling, run, self.sweep)
-        return self._hot(run, sampling, None)
+            return self._cold(run, self.sweep, sampling, series)
+        return self._hot(run, None, sampling, series)
+
+    def _backward_graph(self, sampling: Sampling, series: Series) -> list[int]:
+        """The backward captured alone: it runs on the streams of its forward, so that runs on the
+        capturing one, outside the graph.
+        """
+        with capturing_stream(self._device) as stream:
+            made = self.backward("graph")
+        captured = capture_graph(made.run, self._device, fresh_casts=False, stream=stream)
+        if captured.reason is not None:
+            raise SkippedError(captured.reason)
+        return self._hot(captured.replay, None, sampling, series)
 
     def sweep(self) -> None:
         """Empty the cache and leave the inputs alone: a backward still needs what they hold."""
@@ -174,57 +167,72 @@ class IsolatedCall:
         if self.restores:
             self._restore()
 
-    def measure(self, kind: Kind, sampling: Sampling) -> Measured:
-        """Bare samples of one phase and condition."""
+    def measure(self, kind: Kind, sampling: Sampling, series: Series) -> list[int]:
+        """A block of bare samples of one phase and condition, to be added to ``series``.
+
+        :raises SkippedError: there can be none.
+        """
         phase, condition = kind
         if phase == "backward":
-            return self._backward(condition, sampling)
+            return self._backward(condition, sampling, series)
         prepare = self.prepare if self.restores else None
         if condition in ("hot", "eager"):
-            return self._hot(self.runner(condition), sampling, prepare)
+            return self._hot(self.runner(condition), prepare, sampling, series)
         if condition == "cold":
-            return self._cold(sampling, self.run, self.flush)
+            return self._cold(self.run, self.flush, sampling, series)
         if self.restores:
-            return Measured(skipped="cannot be captured: its inputs are restored before every call")
+            raise SkippedError("cannot be captured: its inputs are restored before every call")
         captured = capture_graph(self.run, self._device, fresh_casts=self._casts)
         if captured.reason is not None:
-            return Measured(skipped=captured.reason)
-        return self._hot(captured.replay, sampling, None)
+            raise SkippedError(captured.reason)
+        return self._hot(captured.replay, None, sampling, series)
 
-    def _hot(self, run: Run, sampling: Sampling, prepare: Run | None) -> Measured:
-        single = self._warm_up(run, prepare)
-        calls = 1 if prepare else calls_per_sample(run, self._device)
-        samples = time_block(
-            run,
-            self._device,
-            calls=calls,
-            min_samples=sampling.min_samples,
-            min_seconds=min(sampling.min_seconds, sampling.seconds / 2),
-            max_seconds=_limit(sampling, single * calls),
-            noise_ratio=sampling.noise_ratio,
-            before=prepare,
-        )
-        return Measured(tuple(samples), calls)
+    def _hot(self, run: Run, prepare: Run | None, sampling: Sampling, series: Series) -> list[int]:
+        long = 0.0 if series.blocks else min(WARMUP_SECONDS, sampling.seconds)
+        single = self._warm_up(run, prepare, long)
+        if not series.calls_per_sample:
+            series.calls_per_sample = 1 if prepare else calls_per_sample(run, self._device)
+        calls = series.calls_per_sample
+        return self._block(run, prepare, sampling, series, single * calls)
 
-    def _cold(self, sampling: Sampling, run: Run, flush: Run) -> Measured:
+    def _cold(self, run: Run, flush: Run, sampling: Sampling, series: Series) -> list[int]:
         begin = time.perf_counter()
         flush()
         run()
         synchronize(self._device)
-        samples = time_block(
+        series.calls_per_sample = 1
+        seconds = time.perf_counter() - begin
+        return self._block(run, flush, sampling, series, seconds, queued=True)
+
+    def _block(
+        self,
+        run: Run,
+        before: Run | None,
+        sampling: Sampling,
+        series: Series,
+        sample_seconds: float,
+        *,
+        queued: bool = False,
+    ) -> list[int]:
+        return time_block(
             run,
             self._device,
+            calls=series.calls_per_sample,
             min_samples=sampling.min_samples,
             min_seconds=min(sampling.min_seconds, sampling.seconds / 2),
-            max_seconds=_limit(sampling, time.perf_counter() - begin),
+            max_seconds=_limit(sampling, sample_seconds),
             noise_ratio=sampling.noise_ratio,
-            before=flush,
-            queued=True,
+            before=before,
+            queued=queued,
+            prior=series.samples(),
+            floor=1 if series.blocks else 2,
         )
-        return Measured(tuple(samples), 1)
 
-    def _warm_up(self, run: Run, prepare: Run | None) -> float:
-        """Seconds of one run, after enough of them."""
+    def _warm_up(self, run: Run, prepare: Run | None, seconds: float) -> float:
+        """Seconds of one run, after enough of them; one is, where it was warm in an earlier turn.
+
+        No longer than a block's share of the time: small shares are of many small modules.
+        """
         begin, done = time.perf_counter(), 0
         while True:
             if prepare is not None:
@@ -233,7 +241,8 @@ class IsolatedCall:
             synchronize(self._device)
             done += 1
             elapsed = time.perf_counter() - begin
-            if done >= WARMUP_CALLS and elapsed >= WARMUP_SECONDS:
+            warm = not seconds or (done >= WARMUP_CALLS and elapsed >= seconds)
+            if warm or elapsed >= LONG_SECONDS:
                 return elapsed / done
 
     def _restore(self) -> None:
@@ -252,12 +261,7 @@ class IsolatedCall:
 
 
 @contextmanager
-def isolated(
-    call: Call,
-    device: torch.device,
-    flush: CacheFlush,
-    compile: dict[str, Any] | None = None,  # noqa: A002 - the function's own name
-) -> Iterator[IsolatedCall]:
+def isolated(call: Call, device: torch.device, flush: CacheFlush) -> Iterator[IsolatedCall]:
     """The call ready to run in the state it had; afterwards everything is as before.
 
     :raises SkippedError: it cannot be replayed.
@@ -270,11 +274,19 @@ def isolated(
         for inner, training in zip(call.module.modules(), call.training, strict=True):
             inner.training = training
         try:
-            ready = IsolatedCall(call, device, flush, compile)
+            ready = IsolatedCall(call, device, flush)
         except torch.OutOfMemoryError as error:
             raise SkippedError(one_line(error)) from error
         ready.check()
         yield ready
+
+
+def eager_form(call: Call) -> Callable[..., object]:
+    """The module as it is called, or the method that was."""
+    if call.method == FORWARD:
+        return call.module
+    method: Callable[..., object] = getattr(call.module, call.method)
+    return method
 
 
 def _limit(sampling: Sampling, sample_seconds: float) -> float:

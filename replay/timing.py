@@ -18,6 +18,7 @@ import torch
 WINDOW_FACTOR = 200  # a window this many empty windows long loses 0.5 % to the correction at most
 MIN_WINDOW_NS = 100_000
 MAX_CALLS = 10_000
+JUDGE_FACTOR = 1.1  # judging sorts all samples, so it waits until there are a tenth more
 
 Run = Callable[[], object]
 
@@ -39,13 +40,15 @@ def time_block(
     noise_ratio: float | None = None,
     before: Run | None = None,
     queued: bool = False,
+    prior: Sequence[int] = (),
+    floor: int = 3,
 ) -> list[int]:
     """Bare wall nanoseconds of one run, one entry a sample.
 
     A sample is the window of ``calls`` runs back to back, less the empty window, over ``calls``.
     Sampling ends when there are ``min_samples``, ``min_seconds`` have passed and, where
-    ``noise_ratio`` is given, :func:`noise` is no more than that; at ``max_seconds`` in any case,
-    with three samples at the least.
+    ``noise_ratio`` is given, :func:`noise` of these and the ``prior`` ones is no more than that;
+    at ``max_seconds`` in any case, with ``floor`` samples at the least.
 
     ``before`` runs ahead of every window. The device is then synchronised, so that the window
     opens on an empty queue; with ``queued`` it is not, and the window opens when the device is
@@ -53,17 +56,18 @@ def time_block(
     """
     empty = empty_window_ns(device) if not queued else _queued_empty_window_ns(before, device)
     samples: list[int] = []
-    begin = time.perf_counter()
+    begin, judged_at = time.perf_counter(), 0.0
     while True:
         window = _window_ns(run, device, calls, before, queued=queued)
         samples.append(max(0, round((window - empty) / calls)))
         elapsed = time.perf_counter() - begin
-        if len(samples) >= 3 and elapsed >= max_seconds:
+        if len(samples) >= floor and elapsed >= max_seconds:
             return samples
-        if len(samples) < min_samples or elapsed < min_seconds:
+        if len(samples) < max(min_samples, judged_at) or elapsed < min_seconds:
             continue
-        if noise_ratio is None or noise(samples) <= noise_ratio:
+        if noise_ratio is None or noise([*prior, *samples]) <= noise_ratio:
             return samples
+        judged_at = len(samples) * JUDGE_FACTOR
 
 
 def time_pairs(

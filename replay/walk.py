@@ -1,13 +1,13 @@
 """Replay every module of a model alone, breadth first.
 
 Order: live inputs first, all timing after that, all profiling last, since a profiler leaves a
-slow-down behind.
+slow-down behind. Modules are timed in turns, a block of samples each, so that a slow drift of the
+machine meets all alike, and whatever the caller times between two turns.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,16 +20,33 @@ from cb_trace.accounts import MemoryRecord
 from cb_trace.bundle import Condition, ModuleRecord, Note, ReplayRecord, TraceRecord
 from cb_trace.replay.accounting import Frame
 from cb_trace.replay.captures import Captures
+from cb_trace.replay.clock import clock_of
+from cb_trace.replay.compiling import compiled_alone
 from cb_trace.replay.flush import CacheFlush
 from cb_trace.replay.footprint import footprint, records_alone
 from cb_trace.replay.guard import preserved
 from cb_trace.replay.hooks import Call
-from cb_trace.replay.isolated import IsolatedCall, Kind, Measured, Sampling, SkippedError, isolated
+from cb_trace.replay.isolated import (
+    IsolatedCall,
+    Kind,
+    Sampling,
+    SkippedError,
+    eager_form,
+    isolated,
+)
 from cb_trace.replay.kernels import kernel_session, profile_call
+from cb_trace.replay.likes import DEVICE, HOST, Place, Seen, apart, together
+from cb_trace.replay.schedule import MOST_TURNS, TURNS, Schedule
+from cb_trace.replay.series import Block, Series, clock_notes
 from cb_trace.replay.storages import CudaMeter
 from cb_trace.replay.tree import modules_by_path
 
 INTERRUPTED = "interrupted"
+CLOCK = "clock and temperature"
+UNLIKE = "unlike its likes"
+HOT: Kind = ("forward", "hot")
+
+Measurement = tuple[Call, Kind]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,9 +68,10 @@ class ReplayOptions:
 class Replayer:
     """Replays the modules of a model one by one on the inputs they had in the step.
 
-    :meth:`capture`, :meth:`time`, :meth:`profile`, in this order, each once. ``records`` and
-    ``notes`` are filled by then. In a loop that is not ours, ``with capturing():`` around one
-    step takes the place of :meth:`capture`; with ``step`` None there is that one pass only.
+    :meth:`capture`, :meth:`time` or :meth:`turns`, :meth:`part` if there is a trace of the step,
+    :meth:`profile`, in this order, each once. ``records`` and ``notes`` are filled by then. In a
+    loop that is not ours, ``with capturing():`` around one step takes the place of
+    :meth:`capture`; with ``step`` None there is that one pass only.
 
     Ctrl-C ends the method at hand; what was measured stays, and ``interrupted`` is set.
 
@@ -85,8 +103,11 @@ class Replayer:
             max_bytes=options.max_capture_bytes,
             wrap=options.wrap,
         )
-        self._measured: dict[tuple[Call, Kind], Measured] = {}
-        self._ids: dict[tuple[Call, Kind], int] = {}
+        self._series: dict[Measurement, Series] = {}
+        self._ids: dict[Measurement, int] = {}
+        self._unlike: dict[Call, str] = {}
+        self._budget_seconds = options.budget_seconds
+        self._clock = clock_of(device)
         self._flush: CacheFlush | None = None
 
     def capture(self) -> None:
@@ -110,14 +131,52 @@ class Replayer:
 
     def time(self) -> None:
         """Time every module alone, with no profiler attached."""
+        for _ in self.turns():
+            pass
+
+    def turns(self) -> Iterator[int]:
+        """:meth:`time`, by turns: between two of them something else may be timed.
+
+        ``records`` hold what is known after every turn. Where inputs do not fit in memory all at
+        once, the turns of those that do come first.
+        """
         wanted = self._captures.to_measure()
-        clock = _Clock(self.options.budget_seconds, sum(len(self._kinds(c)) for c in wanted))
         try:
             if not self.interrupted:
-                self._time_all(wanted, clock)
+                yield from self._time_all(wanted)
         except KeyboardInterrupt:
             self._interrupt()
-        self._assemble()
+        self._assemble(final=True)
+        detail, dropped = clock_notes(list(self._series.values()))
+        self.notes.append(Note(reason=CLOCK, detail=detail, count=max(1, dropped)))
+
+    def groups(self) -> frozenset[str]:
+        """Paths of the modules that share a measurement or stand for others."""
+        return frozenset(call.path for likes in self._captures.shared() for call in likes)
+
+    def part(self, seen: Mapping[Place, Seen], step_ns: int) -> None:
+        """Measure members of a group apart that are not alike in the step.
+
+        :param seen: what each call launched in the step as recorded.
+        """
+        if self.interrupted:
+            return
+        groups, compared = self._captures.shared(), False
+        tolerance = DEVICE if self.device.type == "cuda" else HOST
+        for likes in groups:
+            if any((c.path, place) not in seen for c in likes for place in c.places):
+                continue  # it ran under no range
+            compared = True
+            sums = [together(seen[c.path, place] for place in c.places) for c in likes]
+            for number, (lead, reason) in apart(sums, step_ns, tolerance).items():
+                if reason is not None:
+                    self._unlike[likes[number]] = f"{reason} as {likes[0].path or 'the root'}"
+                    self._captures.separate(likes[number], likes[lead])
+        if groups and not compared:
+            detail = "the recorded step shows no kernels by module call"
+            self.notes.append(Note(reason="likes not compared", detail=detail))
+        if self._unlike:
+            self._time_unlike()
 
     def profile(self, folder: Path) -> list[TraceRecord]:
         """Record the kernels of every timed module into ``isolated-*.json.gz`` of a folder."""
@@ -138,51 +197,129 @@ class Replayer:
 
     # --- timing -------------------------------------------------------------------------------
 
-    def _time_all(self, wanted: list[Call], clock: _Clock) -> None:
-        done = 0
+    def _time_all(self, wanted: list[Call]) -> Iterator[int]:
         for group in self._captures.in_memory(wanted, self.model, self.step):
-            for call in group:
-                done += 1
-                self.progress(f"module {done}/{len(wanted)} {_shown(call)}")
-                self._time_call(call, clock)
+            seconds = self._budget_seconds * len(group) / len(wanted)
+            keys = [(call, kind) for call in group for kind in self._kinds(call)]
+            schedule = Schedule(seconds, keys)
+            number = 0
+            while number < TURNS or (number < MOST_TURNS and schedule.left()):
+                due = [key for key in keys if number < TURNS or not self._settled(key)]
+                if not due:
+                    break
+                with schedule.turn(number, due):
+                    self._turn(number, due, schedule)
+                self._assemble()
+                yield number
+                number += 1
 
-    def _time_call(self, call: Call, clock: _Clock) -> None:
-        try:
-            if clock.spent():
-                raise SkippedError(f"time budget of {self.options.budget_seconds:g} s spent")
-            with self._isolated(call) as ready:
-                for kind in self._kinds(call):
-                    self._time_kind(call, ready, kind, clock)
-        except SkippedError as error:
-            clock.skip(sum((call, kind) not in self._measured for kind in self._kinds(call)))
-            self._skip(call, str(error))
+    def _settled(self, key: Measurement) -> bool:
+        series = self._series[key]
+        return series.skipped is not None or series.noise() <= self.options.noise_ratio
+
+    def _turn(self, number: int, due: list[Measurement], schedule: Schedule) -> None:
+        calls = list(dict.fromkeys(call for call, _ in due))
+        for place, call in enumerate(calls):
+            self.progress(f"turn {number + 1}, module {place + 1}/{len(calls)} {_shown(call)}")
+            kinds = [kind for key, kind in due if key is call]
+            try:
+                if schedule.spent() and number == 0:
+                    raise SkippedError(f"time budget of {self.options.budget_seconds:g} s spent")
+                with self._isolated(call) as ready:
+                    for kind in kinds:
+                        self._time_kind((call, kind), ready, number, schedule)
+            except SkippedError as error:
+                for kind in kinds:
+                    schedule.skip((call, kind))
+                self._skip(call, str(error))
 
     def _kinds(self, call: Call) -> list[Kind]:
-        """What is measured of a call: its forward, and its backward where the step ran one.
-
-        A backward cannot be captured on its own: it runs on the streams of its forward.
-        """
+        """What is measured of a call: its forward, and its backward where the step ran one."""
         kinds: list[Kind] = [("forward", c) for c in self._conditions]
         if self._captures.measured_by(call).backward:
-            kinds += [("backward", c) for c in self._conditions if c != "graph"]
+            kinds += [("backward", c) for c in self._conditions]
         return kinds
 
-    def _time_kind(self, call: Call, ready: IsolatedCall, kind: Kind, clock: _Clock) -> None:
+    def _time_kind(
+        self, key: Measurement, ready: IsolatedCall, turn: int, schedule: Schedule
+    ) -> None:
+        call, kind = key
+        series = self._series.setdefault(key, Series())
+        seconds = schedule.share(key)
+        if series.skipped is not None:
+            return
         options = self.options
         sampling = Sampling(
-            options.min_samples, options.min_seconds, options.noise_ratio, clock.share()
+            -(-options.min_samples // TURNS),
+            options.min_seconds / TURNS,
+            options.noise_ratio,
+            seconds,
         )
-        self._measured[call, kind] = ready.measure(kind, sampling)
-        if kind == ("forward", "hot") and ready.restores:
+        try:
+            samples = ready.measure(kind, sampling, series)
+        except SkippedError as error:
+            series.skipped = str(error)
+            return
+        series.blocks.append(Block(turn, tuple(samples), self._clock.read()))
+        schedule.learn(key, series.median_ns() * self._captures.calls_of(call))
+        if turn == 0 and kind == ("forward", "hot") and ready.restores:
             detail = "every sample is one call, as inputs or state are put back between calls"
             self.notes.append(Note(reason="restored between calls", detail=detail, path=call.path))
 
+    def _time_unlike(self) -> None:
+        """Time those that turned out to be no likes, and beside them the leader of each again.
+
+        A profiler has run by now: how far it has slowed the leader down is said in the note.
+        """
+        late = {c: why for c, why in self._unlike.items() if self._captures.measured_by(c) is c}
+        if self.step is None:
+            for call, why in late.items():
+                self._skip(call, f"{why}, and its own inputs were not kept")
+            self._note_unlike({})
+            self._assemble(final=True)
+            return
+        leads = list(dict.fromkeys(self._captures.leader(call) for call in late))
+        before = {
+            (lead, kind): self._series.pop((lead, kind))
+            for lead in leads
+            for kind in self._kinds(lead)
+        }
+        everyone = max(1, len(self._captures.to_measure()))
+        self._budget_seconds = self.options.budget_seconds * (len(leads) + len(late)) / everyone
+        try:
+            for _ in self._time_all([*leads, *late]):
+                pass
+        except KeyboardInterrupt:
+            self._interrupt()
+        after = {lead: self._series.get((lead, HOT), Series()).median_ns() for lead in leads}
+        self._series |= before
+        slower = {
+            c: after[c] / max(1, before[c, HOT].median_ns()) - 1
+            for c in leads
+            if after[c] and before[c, HOT].blocks
+        }
+        self._note_unlike(slower)
+        self._assemble(final=True)
+
+    def _note_unlike(self, slower: Mapping[Call, float]) -> None:
+        for call, why in self._unlike.items():
+            owner, lead = self._captures.measured_by(call), self._captures.leader(call)
+            how = "timed by itself" if owner is call else f"timed as {_shown(owner)}"
+            if lead in slower:
+                how += f" after the profile, when {_shown(lead)} took {slower[lead]:+.1%}"
+            self.notes.append(Note(reason=UNLIKE, detail=f"{why}; {how}", path=call.path))
+
     def _skip(self, call: Call, reason: str) -> None:
+        """Say why a call has no samples; what was measured in an earlier turn stays."""
         for kind in self._kinds(call):
-            self._measured.setdefault((call, kind), Measured(skipped=reason))
+            series = self._series.setdefault((call, kind), Series())
+            if not series.blocks and series.skipped is None:
+                series.skipped = reason
 
     def _isolated(self, call: Call) -> AbstractContextManager[IsolatedCall]:
-        return isolated(call, self.device, self._cache_flush(), self.options.compile)
+        if self.options.compile is not None and call.compiled is None:
+            call.compiled = compiled_alone(eager_form(call), self.options.compile)
+        return isolated(call, self.device, self._cache_flush())
 
     @property
     def called(self) -> set[str]:
@@ -219,7 +356,7 @@ class Replayer:
     def _timed(self, call: Call) -> list[Kind]:
         """What to profile; a graph's kernels are those of the hot call."""
         kinds = self._kinds(call)
-        return [k for k in kinds if self._measured[call, k].samples_ns and k[1] != "graph"]
+        return [k for k in kinds if self._series[call, k].blocks and k[1] != "graph"]
 
     def _profile_call(self, call: Call) -> None:
         count = self.options.profiled_calls
@@ -234,17 +371,21 @@ class Replayer:
 
     # --- records ------------------------------------------------------------------------------
 
-    def _assemble(self) -> None:
-        """One record a distinct call and kind; ids count from 0 in the order of records."""
+    def _assemble(self, *, final: bool = False) -> None:
+        """One record a distinct call and kind; ids count from 0 in the order of records.
+
+        What has no result in the end was interrupted.
+        """
         keys = [(call, kind) for call in self._captures.calls for kind in self._kinds(call)]
         self._ids = {key: number for number, key in enumerate(keys)}
-        for call in self._captures.to_measure():
-            self._skip(call, INTERRUPTED)  # what has no result by now
+        if final:
+            for call in self._captures.to_measure():
+                self._skip(call, INTERRUPTED)
         self.records = [self._record(call, kind) for call, kind in keys]
 
     def _record(self, call: Call, kind: Kind) -> ReplayRecord:
         owner = self._captures.measured_by(call)
-        measured = self._measured[owner, kind]
+        series = self._series.get((owner, kind), Series())
         own = owner is call
         return ReplayRecord(
             replay_id=self._ids[call, kind],
@@ -254,37 +395,12 @@ class Replayer:
             call_index=call.index,
             calls=call.calls,
             measured_id=self._ids[owner, kind],
-            samples_ns=list(measured.samples_ns) if own else [],
-            calls_per_sample=measured.calls_per_sample if own else 0,
-            skipped=measured.skipped,
+            samples_ns=series.samples() if own else [],
+            calls_per_sample=series.calls_per_sample if own else 0,
+            skipped=series.skipped,
+            blocks=series.records() if own else [],
+            unlike=self._unlike.get(call),
         )
-
-
-class _Clock:
-    """Spreads what is left of the time evenly over the measurements that are left.
-
-    A call slower than its share still gets a few samples; only at twice the time is it over.
-    """
-
-    def __init__(self, seconds: float, measurements: int) -> None:
-        self._seconds, self._begin = seconds, time.monotonic()
-        self._left = measurements
-
-    def share(self) -> float:
-        """Seconds for the next measurement."""
-        seconds = max(0.0, self._seconds - self._elapsed()) / max(1, self._left)
-        self._left -= 1
-        return seconds
-
-    def skip(self, measurements: int) -> None:
-        """Leave the time of these to the others."""
-        self._left -= measurements
-
-    def spent(self) -> bool:
-        return self._elapsed() >= 2 * self._seconds
-
-    def _elapsed(self) -> float:
-        return time.monotonic() - self._begin
 
 
 def _shown(call: Call) -> str:

@@ -1,18 +1,19 @@
 """The conductor of a recording: what is measured, in which order, into one bundle folder.
 
 Order is part of the method (design section 5, Truth): live inputs, then everything that is timed
-bare, then everything that is profiled, since a profiler leaves a slow-down behind; a last bare
-block shows how much and is never mixed in.
+bare, in turns (the step, the modules alone, the step without a module, and over again), so that a
+slow drift of the machine meets all alike; then everything that is profiled, since a profiler leaves
+a slow-down behind; a last bare block shows how much and is never mixed in.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from statistics import median
 
 import torch
 from torch.nn.parameter import is_lazy
@@ -25,12 +26,12 @@ from cb_trace.bundle import (
     Phase,
     Role,
     RunRecord,
-    SampleKind,
     StepSamples,
     TraceRecord,
     file_sha256,
     write_bundle,
 )
+from cb_trace.capture.bare import BareSteps, unsteady
 from cb_trace.capture.counting import Counting
 from cb_trace.capture.environment import Environment, environment
 from cb_trace.capture.intact import intact
@@ -53,16 +54,17 @@ from cb_trace.capture.training import TrainingStep
 from cb_trace.capture.tree import ModuleTree, check_eager, module_tree
 from cb_trace.errors import CbTraceError
 from cb_trace.providers.workload import Workload
+from cb_trace.replay.clock import clock_of
 from cb_trace.replay.graph import GraphCapture, capture_step
-from cb_trace.replay.knockout import check_paths, knock_out
-from cb_trace.replay.timing import calls_per_sample, time_block
+from cb_trace.replay.knockout import check_paths, chosen_modules, knock_out
+from cb_trace.replay.likes import calls_seen
+from cb_trace.replay.schedule import TURNS
 from cb_trace.replay.walk import Replayer, ReplayOptions
 from cb_trace.version import VERSION
 
 CONTEXT_TRACE = "context.json.gz"
 CAPTURE_TRACE = "capture.json.gz"
 INTERRUPTED = "interrupted"
-UNSTEADY_RATIO = 0.05
 
 Progress = Callable[[str], None]
 
@@ -125,6 +127,7 @@ class _Recording:
         self.trains = trains_by_us(workload, options)
         self.counting = Counting(self.device, options)
         self.step: Step = step_of(workload, options, self.device)
+        self.bare = BareSteps(self.device, options, clock_of(self.device), progress)
         self.samples: list[StepSamples] = []
         self.traces: list[TraceRecord] = []
         self.knockouts: list[KnockoutRecord] = []
@@ -178,18 +181,17 @@ class _Recording:
         """What is measured while the model runs as the mode has it."""
         captured = self._graph(how.step)
         run = captured.replay if self.options.graphed else how.step
-        self._bare("bare", self.deployment, run)
+        self.bare.add(self.deployment, run)
         if captured.graph is not None and not self.options.graphed:
-            self._bare("bare", "graph", captured.replay)
+            self.bare.add("graph", captured.replay)
         self.environment: Environment = environment(self.device, run)
-        if self.replayer:
-            with how.off():
-                self._interruptible(self.replayer.time)
-        if self.options.knockout is not None:
-            self._interruptible(self._knock_out)
+        self._time_in_turns(how)
         with how.off():
             self._interruptible(self._count)
         self._profile(how, run)
+        if self.replayer:
+            with how.off():
+                self._interruptible(self._part_likes)
         self._interruptible(lambda: self._sequence(how.step))
         if self.replayer:
             with how.off():
@@ -197,8 +199,32 @@ class _Recording:
         if self.replayer and self.replayer.interrupted:
             self.notes.append(Note(reason=INTERRUPTED, detail="replay was stopped by Ctrl-C"))
             return
-        self._interruptible(lambda: self._bare("bare_after", self.deployment, run))
+        self._interruptible(lambda: self.samples.append(self.bare.once_more(self.deployment, run)))
         self.notes += unsteady(self.samples)
+
+    def _time_in_turns(self, how: Deployed) -> None:
+        """All that is timed bare: a block of steps, a turn of the modules alone, some knock-outs,
+        over and over.
+        """
+        alone = self.replayer.turns() if self.replayer else iter(range(TURNS))
+        turn, more = 0, True
+        while more:
+            if turn < TURNS:
+                self.bare.block(turn)
+            with how.off():
+                more = next(alone, None) is not None
+            if more and turn < TURNS:
+                self._interruptible(partial(self._knock_out, turn))
+            turn += 1
+        self.bare.block(turn)
+        self.samples += self.bare.samples()
+
+    def _part_likes(self) -> None:
+        """Measure apart what shared a measurement and does other work in the step."""
+        assert self.replayer is not None
+        self.progress("likes compared")
+        seen, _ = calls_seen(self.folder / CONTEXT_TRACE, self.replayer.groups())
+        self.replayer.part(seen, self.bare.shortest_ns())
 
     def _replayer(self) -> Replayer | None:
         if not self.options.replay:
@@ -211,18 +237,6 @@ class _Recording:
             replay_options(self.options),
             self.progress,
         )
-
-    def _bare(self, kind: SampleKind, deployment: Deployment, run: Step) -> None:
-        self.progress(f"{kind.replace('_', ' ')} steps, {deployment}")
-        samples = time_block(
-            run,
-            self.device,
-            min_samples=self.options.bare_samples,
-            min_seconds=self.options.bare_seconds,
-            # A graph can be as short as a stumble of the host: then many a window.
-            calls=calls_per_sample(run, self.device) if deployment == "graph" else 1,
-        )
-        self.samples.append(StepSamples(kind=kind, deployment=deployment, ns=samples))
 
     def _graph(self, step: Step) -> GraphCapture:
         """The step as a CUDA graph, where there can be one.
@@ -244,19 +258,30 @@ class _Recording:
             self.workload.model.zero_grad(set_to_none=True)
         return captured
 
-    def _knock_out(self) -> None:
-        assert self.options.knockout is not None
-        if self.options.compiled:
-            detail = "a module cannot be taken out of compiled code"
-            self.notes.append(Note(reason="no knock-out", detail=detail))
+    def _knock_out(self, part: int) -> None:
+        """Every third of the modules to knock out, chosen after the first turn of them alone."""
+        options = self.options.knockout
+        if options is None:
             return
-        self.knockouts = knock_out(
+        if self.options.compiled:
+            if part == 0:
+                detail = "a module cannot be taken out of compiled code"
+                self.notes.append(Note(reason="no knock-out", detail=detail))
+            return
+        replays = self.replayer.records if self.replayer else []
+        if part == 0:
+            self.knocked_out = chosen_modules(options, replays, self.tree.modules)
+        paths = self.knocked_out[part::TURNS]
+        if not paths:
+            return
+        seconds = options.budget_seconds * len(paths) / len(self.knocked_out)
+        self.knockouts += knock_out(
             self.tree.modules,
             self.step,
             self.device,
             "step" if self.trains else "forward",
-            self.options.knockout,
-            self.replayer.records if self.replayer else [],
+            replace(options, top=0, paths=tuple(paths), budget_seconds=seconds),
+            replays,
             graph=self.options.graph or self.options.graphed,
             progress=self.progress,
         )
@@ -319,19 +344,6 @@ class _Recording:
             part()
         except KeyboardInterrupt:
             self.notes.append(Note(reason=INTERRUPTED, detail="stopped by Ctrl-C"))
-
-
-def unsteady(samples: Sequence[StepSamples]) -> list[Note]:
-    """A note where the step ran at another speed after the profile than before it."""
-    after = next((s for s in samples if s.kind == "bare_after"), None)
-    if after is None:
-        return []
-    before = next(s for s in samples if (s.kind, s.deployment) == ("bare", after.deployment))
-    then, now = median(before.ns), median(after.ns)
-    if abs(now - then) <= UNSTEADY_RATIO * then:
-        return []
-    detail = f"bare step {then / 1e3:.0f} µs before the profile, {now / 1e3:.0f} µs after it"
-    return [Note(reason="unsteady step", detail=detail)]
 
 
 def run_record(

@@ -23,9 +23,10 @@ from cb_trace.bundle import (
     open_bundle,
     path_of_range,
 )
+from cb_trace.capture.bare import unsteady
 from cb_trace.capture.options import RecordOptions
 from cb_trace.capture.output import bundle_at
-from cb_trace.capture.record import record, unsteady
+from cb_trace.capture.record import record
 from cb_trace.errors import CbTraceError
 from cb_trace.providers import load
 from cb_trace.providers.workload import Workload
@@ -218,7 +219,7 @@ def test_ctrl_c_during_replay_keeps_what_was_measured(
 def test_ctrl_c_before_the_bare_block_writes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cb_trace.capture.record.time_block", Interrupt(time_block, 1))
+    monkeypatch.setattr("cb_trace.capture.bare.time_block", Interrupt(time_block, 1))
     with pytest.raises(KeyboardInterrupt), bundle_at(tmp_path / "a.zip") as folder:
         record(load("nanogpt"), folder, QUICK)
     assert list(tmp_path.iterdir()) == []

@@ -15,7 +15,8 @@ from cb_trace.capture.tree import module_tree
 from cb_trace.replay.captures import Captures
 from cb_trace.replay.flush import CacheFlush
 from cb_trace.replay.gradients import NO_ROOM, OutputGradients
-from cb_trace.replay.isolated import IsolatedCall, isolated
+from cb_trace.replay.isolated import IsolatedCall, Sampling, SkippedError, isolated
+from cb_trace.replay.series import Series
 from cb_trace.replay.tree import modules_by_path
 from cb_trace.replay.walk import Replayer, ReplayOptions
 
@@ -127,6 +128,6 @@ def test_a_backward_that_cannot_run_again_is_skipped(monkeypatch: pytest.MonkeyP
     call = next(c for c in captured(model, x).calls if c.path == "last")
     with isolated(call, CPU, CacheFlush(CPU)) as ready:
         monkeypatch.setattr(IsolatedCall, "runner", lambda *_: lambda: torch.ones(5, 2))
-        sampling = None
-        result = ready.measure(("backward", "hot"), sampling)  # type: ignore[arg-type]
-    assert result.skipped == "no gradient reached its output"
+        sampling = Sampling(3, 0.0, 9.0, 0.1)
+        with pytest.raises(SkippedError, match="no gradient reached its output"):
+            ready.measure(("backward", "hot"), sampling, Series())

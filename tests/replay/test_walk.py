@@ -154,7 +154,7 @@ def test_interrupted_while_timing_keeps_what_was_measured(tmp_path: Path) -> Non
     work = replayer(model, step, dedup=False)
     work.progress = progress
     _measured(work)
-    assert names == ["module 1/3 Sequential", "module 2/3 0"]
+    assert names == ["turn 1, module 1/3 Sequential", "turn 1, module 2/3 0"]
     assert [r.skipped for r in work.records] == [None, "interrupted", "interrupted"]
     assert work.interrupted
     assert work.profile(tmp_path) == []

@@ -1,0 +1,96 @@
+"""The bare step: its wall time with no profiler attached, a block of samples at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from statistics import median
+
+import torch
+
+from cb_trace.bundle import Deployment, Note, SampleKind, StepSamples
+from cb_trace.capture.options import RecordOptions
+from cb_trace.capture.step import Step
+from cb_trace.replay.clock import Clock
+from cb_trace.replay.series import Block, Series
+from cb_trace.replay.timing import calls_per_sample, synchronize, time_block
+
+BLOCKS = 4  # before each turn of the modules alone, and after the last
+UNSTEADY_RATIO = 0.05
+
+
+class BareSteps:
+    """Times a step in each of its deployments, block by block."""
+
+    def __init__(
+        self,
+        device: torch.device,
+        options: RecordOptions,
+        clock: Clock,
+        progress: Callable[[str], None],
+    ) -> None:
+        self._device, self._options, self._clock = device, options, clock
+        self._progress = progress
+        self._steps: dict[Deployment, Step] = {}
+        self._series: dict[Deployment, Series] = {}
+
+    def add(self, deployment: Deployment, run: Step) -> None:
+        """Time this as well from now on."""
+        self._steps[deployment], self._series[deployment] = run, Series()
+
+    def block(self, turn: int) -> None:
+        """A block of samples of every deployment."""
+        for deployment, run in self._steps.items():
+            self._progress(f"bare steps, {deployment}")
+            self._block(run, deployment, self._series[deployment], turn, BLOCKS)
+
+    def shortest_ns(self) -> int:
+        """The median step of the fastest deployment."""
+        return min((s.median_ns() for s in self._series.values()), default=0)
+
+    def samples(self) -> list[StepSamples]:
+        """All of them, for the manifest."""
+        return [_samples("bare", name, series) for name, series in self._series.items()]
+
+    def once_more(self, deployment: Deployment, run: Step) -> StepSamples:
+        """One long block after everything else: a check that is mixed into nothing."""
+        self._progress(f"bare after steps, {deployment}")
+        series = Series()
+        self._block(run, deployment, series, 0, 1)
+        return _samples("bare_after", deployment, series)
+
+    def _block(
+        self, run: Step, deployment: Deployment, series: Series, turn: int, blocks: int
+    ) -> None:
+        if not series.calls_per_sample:
+            # A graph can be as short as a stumble of the host: then many a window.
+            many = deployment == "graph"
+            series.calls_per_sample = calls_per_sample(run, self._device) if many else 1
+        run()  # what ran since the last block has left other caches and another clock
+        synchronize(self._device)
+        samples = time_block(
+            run,
+            self._device,
+            min_samples=-(-self._options.bare_samples // blocks),
+            min_seconds=self._options.bare_seconds / blocks,
+            calls=series.calls_per_sample,
+        )
+        series.blocks.append(Block(turn, tuple(samples), self._clock.read()))
+
+
+def _samples(kind: SampleKind, deployment: Deployment, series: Series) -> StepSamples:
+    return StepSamples(
+        kind=kind, deployment=deployment, ns=series.samples(), blocks=series.records()
+    )
+
+
+def unsteady(samples: Sequence[StepSamples]) -> list[Note]:
+    """A note where the step ran at another speed after the profile than before it."""
+    after = next((s for s in samples if s.kind == "bare_after"), None)
+    if after is None:
+        return []
+    before = next(s for s in samples if (s.kind, s.deployment) == ("bare", after.deployment))
+    then, now = median(before.ns), median(after.ns)
+    if abs(now - then) <= UNSTEADY_RATIO * then:
+        return []
+    detail = f"bare step {then / 1e3:.0f} µs before the profile, {now / 1e3:.0f} µs after it"
+    return [Note(reason="unsteady step", detail=detail)]
