@@ -57,7 +57,8 @@ def attribute(
     :param first_call_id: ids of calls count up from here.
     :param root_glue: our own recording: work inside a step and outside every module belongs to the
         root (method ``step``), and work outside every step to nobody. Without it, for foreign
-        traces, work outside every module stays unattributed and steps do not matter.
+        traces, work outside every module stays unattributed and steps do not matter; as where no
+        module was seen to run at all.
     :param evidence: what is known beside the trace.
     :returns: rows of ``module_call`` and ``kernel_module``; Σ ``ns`` over the rows of a kernel is
         its duration. A kernel's ``call_id`` in the backward phase is the forward call's; in a CUDA
@@ -73,7 +74,8 @@ def attribute(
     found = found.join(accumulated.owner, on="node", how="left", maintain_order="left")
     code = _compiled(events, origin, found, module, evidence)
     found = found.with_columns(pl.Series("compiled", code.at))
-    known = _outcome(found, calls.method, _glue(module, events.step, root_glue))
+    seen = calls.frame.height > 0 or evidence.reference is not None
+    known = _outcome(found, calls.method, _glue(module, events.step, root_glue and seen))
     parts = _split(known, events, code, module, evidence)
     return Attributed(
         module_call(calls, events.step, again, first_call_id),
