@@ -27,6 +27,8 @@ class OnPart(StandIn):
     :raises UnfitError: from :meth:`record`, where that is not so.
     """
 
+    works = True
+
     def __init__(self, module: nn.Module, factor: int) -> None:
         super().__init__(module)
         self._factor = factor
@@ -88,7 +90,7 @@ class OnPart(StandIn):
         if any(tensor.requires_grad for tensor in given):
             return "autograd records it: only a forward can run on a part of its batch"
         sizes = {tensor.shape[0] if tensor.dim() else 0 for tensor in given}
-        if len(sizes) != 1 or (self._batch and sizes != {self._batch}):
+        if 0 in sizes or len(sizes) != 1 or (self._batch and sizes != {self._batch}):
             return "its outputs have no first dimension in common"
         (self._batch,) = sizes
         if self._batch < self._factor or self._batch % self._factor:

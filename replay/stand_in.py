@@ -68,6 +68,8 @@ class StandIn:
     :raises UnfitError: from :meth:`record`, where the output cannot be replaced.
     """
 
+    works = False  # whether the module's own code still runs
+
     def __init__(self, module: nn.Module) -> None:
         self._module = module
         self._calls: list[_Call] = []
