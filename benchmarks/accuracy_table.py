@@ -36,10 +36,14 @@ below 0.01 % as 0.01 %. Times are µs a step.
 
 
 def document(bundles: Sequence[Path], causes: Path | None, grid: Sequence[Point]) -> str:
-    """The whole page."""
+    """The whole page, from bundles."""
+    return page(figures(bundles, {point.name: point.workload for point in grid}), causes, grid)
+
+
+def page(given: Sequence[Figures], causes: Path | None, grid: Sequence[Point]) -> str:
+    """The whole page, from figures."""
     order = {point.name: number for number, point in enumerate(grid)}
-    found = figures(bundles, {point.name: point.workload for point in grid})
-    found.sort(key=lambda point: order.get(point.name, len(order)))
+    found = sorted(given, key=lambda point: order.get(point.name, len(order)))
     devices = ", ".join(dict.fromkeys(point.device for point in found))
     parts = [HEAD.format(devices=devices), _summary(found)]
     if causes is not None:
