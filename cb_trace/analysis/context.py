@@ -33,7 +33,13 @@ def module_context(
     """
     steps = max(1, step.height)
     tree = ancestors(module)
-    kernel = kernel.with_columns(pl.col("device").fill_null(-1), pl.col("dur_ns").fill_null(0))
+    kernel = kernel.select(
+        "kernel_id",
+        "step",
+        "start_ns",
+        pl.col("device").fill_null(-1),
+        pl.col("dur_ns").fill_null(0),
+    )
     inside = kernel if step.is_empty() else kernel.drop_nulls("step")
     calls = module_call if step.is_empty() else module_call.drop_nulls("step")
     shares = with_step_phase(kernel_shares(kernel_module))
@@ -63,18 +69,21 @@ def module_context(
 
 def _first_calls(calls: pl.DataFrame, tree: pl.DataFrame, steps: int) -> pl.DataFrame:
     """Calls per step and the first call; of a module that has none, the first among its own."""
-    spread = calls.join(tree, on="module_id").with_columns(
-        own=pl.col("ancestor_id") == pl.col("module_id")
-    )
+    told = {"start_ns": "ts_ns", "dur_ns": "dur_ns", "trace_id": "trace_id", "thread": "thread"}
+    own = pl.col("ancestor_id") == pl.col("module_id")
+    of_own = (pl.col(name).filter(own).first() for name in told)
+    of_any = (pl.col(name).first() for name in told)
     return (
-        spread.sort(~pl.col("own"), "start_ns", "call_id")
-        .group_by("ancestor_id", "phase", maintain_order=True)
+        calls.select("module_id", "phase", "call_id", *told)
+        .sort("start_ns", "call_id")
+        .join(tree, on="module_id", maintain_order="left")
+        .group_by("ancestor_id", "phase")
         .agg(
-            calls=pl.col("own").sum() / steps,
-            ts_ns=pl.col("start_ns").first(),
-            dur_ns=pl.col("dur_ns").first(),
-            trace_id=pl.col("trace_id").first(),
-            thread=pl.col("thread").first(),
+            (own.sum() / steps).alias("calls"),
+            *(
+                pl.when(own.any()).then(mine).otherwise(first).alias(name)
+                for mine, first, name in zip(of_own, of_any, told.values(), strict=True)
+            ),
         )
         .rename({"ancestor_id": "module_id"})
     )
@@ -105,7 +114,7 @@ def _sweep(rows: pl.DataFrame, device: Levels, groups: int) -> IntArray:
     start, end = _bounds(rows)
     group, weight = rows["group"].to_numpy().astype(np.int64), rows["weight"].to_numpy()
     edge = np.concatenate([device.index(start), device.index(end)])
-    order = np.argsort(np.tile(group, 2) * device.edge.size + edge, kind="stable")
+    order = _by_group(np.tile(group, 2), edge, groups)
     edge, group = edge[order], np.tile(group, 2)[order]
     one = np.ones_like(weight)
     running = np.cumsum(np.concatenate([one, -one])[order])[:-1]
@@ -122,6 +131,15 @@ def _sweep(rows: pl.DataFrame, device: Levels, groups: int) -> IntArray:
     if begin.size:
         sums[:, group[begin]] = np.add.reduceat(values, begin, axis=1)
     return sums
+
+
+def _by_group(group: IntArray, edge: IntArray, groups: int) -> IntArray:
+    """The order by group, then edge. Times are almost in order, and few groups need no sorting."""
+    by_edge = np.argsort(edge, kind="stable")
+    number = group[by_edge]
+    if groups <= np.iinfo(np.uint16).max:
+        number = number.astype(np.uint16)
+    return by_edge[np.argsort(number, kind="stable")]
 
 
 def _bounds(rows: pl.DataFrame) -> tuple[IntArray, IntArray]:

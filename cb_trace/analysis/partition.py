@@ -79,7 +79,8 @@ def step_parts(  # noqa: PLR0917 - as step_partition
     shares = kernel_shares(kernel_module)
     phases = shares.select("kernel_id", "phase").unique("kernel_id", keep="first")
     events = (
-        kernel.filter(pl.col("dur_ns") > 0)
+        kernel.select("kernel_id", "kind", "launch_id", "start_ns", "dur_ns")
+        .filter(pl.col("dur_ns") > 0)
         .join(phases, on="kernel_id", how="left")
         .sort("start_ns", "kernel_id")
     )

@@ -58,14 +58,21 @@ class Sums:
 
 def part_rows(parts: pl.DataFrame, steps: int) -> PartRows:
     """Gather parts (``module_id, phase, kind, window, ns``) into rows, less idle of no time."""
+    words = pl.col("phase", "kind")
+    # Numbers instead of words: a row a step, module and kind is compared several times.
+    coded = parts.with_columns(words.cast(pl.Categorical))
+    merged = coded.group_by(*_KEY, "window").agg(pl.col("ns").sum())
+    merged = merged.filter((pl.col("ns") > 0) | (pl.col("kind").cast(pl.String) == BUSY))
+    codes = merged.select(_KEY).unique()
+    keys = codes.with_columns(words.cast(pl.String), words.name.prefix("coded_"))
     idle = ~pl.col("kind").is_in([BUSY, UNATTRIBUTED])
-    merged = parts.group_by(*_KEY, "window").agg(pl.col("ns").sum())
-    merged = merged.filter((pl.col("ns") > 0) | (pl.col("kind") == BUSY))
-    keys = merged.select(_KEY).unique().sort(idle, *_KEY).with_row_index("row")
-    placed = merged.join(keys, on=_KEY, nulls_equal=True)
+    keys = keys.sort(idle, *_KEY).with_row_index("row")
+    placed = merged.join(
+        keys, left_on=_KEY, right_on=["module_id", "coded_phase", "coded_kind"], nulls_equal=True
+    )
     ns = np.zeros((keys.height, steps), np.int64)
     ns[placed["row"].to_numpy(), placed["window"].to_numpy()] = placed["ns"].to_numpy()
-    return PartRows(keys.drop("row"), ns, keys.filter(~idle).height)
+    return PartRows(keys.select(_KEY), ns, keys.filter(~idle).height)
 
 
 def scaled(parts: StepParts, bare: BareStep | None) -> pl.DataFrame:
@@ -149,16 +156,16 @@ def sum_bounds(
     cost, idle = np.empty((2, len(sums.busy)), np.int64), np.empty((2, len(sums.busy)), np.int64)
     totals = resampled_sums(np.stack(parts.rows.totals(parts.rows.ns)))
     steps = parts.rows.ns.shape[1]
-    for side, bare_ns in enumerate([None, None] if bare is None else [bare.low_ns, bare.high_ns]):
-        factors = _factors(totals, bare_ns, steps, cpu=parts.cpu)
-        found = (totals * factors).sum(axis=0)
-        missing = 0 * found if bare_ns is None else np.maximum(0, bare_ns - found)
-        for begin in range(0, len(sums.busy), _CHUNK):
-            part = slice(begin, begin + _CHUNK)
-            waits = resampled_sums(sums.idle[part]) * factors[1]
-            waits += sums.rest[part, np.newaxis] * missing
-            works = resampled_sums(sums.busy[part]) * factors[0]
-            cost[side, part] = tails(works + waits)[side]
+    sides = [None, None] if bare is None else [bare.low_ns, bare.high_ns]
+    factors_of = [_factors(totals, side, steps, cpu=parts.cpu) for side in sides]
+    for begin in range(0, len(sums.busy), _CHUNK):
+        part = slice(begin, begin + _CHUNK)
+        busy_drawn, idle_drawn = resampled_sums(sums.busy[part]), resampled_sums(sums.idle[part])
+        for side, (bare_ns, factors) in enumerate(zip(sides, factors_of, strict=True)):
+            found = (totals * factors).sum(axis=0)
+            missing = 0 * found if bare_ns is None else np.maximum(0, bare_ns - found)
+            waits = idle_drawn * factors[1] + sums.rest[part, np.newaxis] * missing
+            cost[side, part] = tails(busy_drawn * factors[0] + waits)[side]
             idle[side, part] = tails(waits)[side]
     return (cost[0], cost[1]), (idle[0], idle[1])
 

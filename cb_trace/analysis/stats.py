@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -111,11 +112,16 @@ def resampled_sums(rows: IntArray, *, resamples: int = 200, seed: int = 0) -> Fl
     :param rows: durations, shape (rows, columns).
     :returns: shape (rows, resamples); all rows see the same draws.
     """
-    columns = rows.shape[1]
+    # BLAS needs floats; durations below 2^53 ns are exact in them.
+    return rows.astype(np.float64) @ _draws(rows.shape[1], resamples, seed)
+
+
+@lru_cache(maxsize=4)
+def _draws(columns: int, resamples: int, seed: int) -> FloatArray:
+    """How often each column is drawn, shape (columns, resamples); drawing costs more than sums."""
     generator = np.random.default_rng(seed)
     counts = generator.multinomial(columns, np.full(columns, 1 / columns), size=resamples)
-    # BLAS needs floats; durations below 2^53 ns are exact in them.
-    return rows.astype(np.float64) @ counts.T.astype(np.float64)
+    return counts.T.astype(np.float64)
 
 
 def tails(resampled: FloatArray) -> tuple[IntArray, IntArray]:
