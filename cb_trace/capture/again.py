@@ -23,6 +23,7 @@ from cb_trace.bundle import (
 )
 from cb_trace.capture.compiled import fresh_compiler
 from cb_trace.capture.environment import environment
+from cb_trace.capture.given import as_written
 from cb_trace.capture.intact import intact
 from cb_trace.capture.options import Dtype, RecordOptions, device_of
 from cb_trace.capture.record import INTERRUPTED, Progress, replay_options
@@ -53,6 +54,21 @@ def replay_bundle(
     options = _options(bundle, options or RecordOptions())
     device = _device(bundle, options)
     workload = _workload(bundle, options)
+    with as_written(workload.model) as given:
+        workload, options = replace(workload, model=given.model), given.options(options)
+        manifest = _renewed(bundle, workload, folder, options, device, progress or (lambda _: None))
+    write_bundle(folder, manifest)
+    return manifest
+
+
+def _renewed(  # noqa: PLR0917 - the parts of one replay
+    bundle: Bundle,
+    workload: Workload,
+    folder: Path,
+    options: RecordOptions,
+    device: torch.device,
+    progress: Progress,
+) -> Manifest:
     step = step_of(workload, options, device)
     writes = workload.step is not None or trains_by_us(workload, options)
     compiler = fresh_compiler(device) if options.compiled else nullcontext()
@@ -69,17 +85,15 @@ def replay_bundle(
             tree.records,
             device,
             replay_options(options),
-            progress or (lambda _: None),
+            progress,
         )
         traces, notes = _replayed(replayer, folder)
-    manifest = replace(
+    return replace(
         bundle.manifest,
         traces=[*_kept(bundle, folder), *traces],
         replays=replayer.records,
         notes=[*bundle.manifest.notes, *notes, *_moved(bundle, device), *replayer.notes],
     )
-    write_bundle(folder, manifest)
-    return manifest
 
 
 def _replayed(replayer: Replayer, folder: Path) -> tuple[list[TraceRecord], list[Note]]:

@@ -13,10 +13,10 @@ from torch import nn
 from torch.profiler import record_function
 
 from cb_trace.bundle import ROOT_RANGE, Note
+from cb_trace.capture.given import slot
 from cb_trace.capture.ranges import ModuleRanges
 
 STEADY_LIMIT = 8  # steps after which a model that still compiles is taken as it is
-_SLOT = "_compiled_call_impl"  # where nn.Module.compile puts what a call runs
 
 
 class CompiledModel:
@@ -24,28 +24,35 @@ class CompiledModel:
 
     Modules inside get no hooks: they would change the program or not run at all (shared facts,
     torch.md section 6). Only the call of the whole stands in a range, where asked for.
+
+    ``form`` is what the model came compiled as; ``options`` are torch.compile's where it did not.
     """
 
-    def __init__(self, model: nn.Module, options: dict[str, Any]) -> None:
-        self._model, self._options = model, options
+    def __init__(
+        self,
+        model: nn.Module,
+        options: dict[str, Any],
+        form: Callable[..., Any] | None = None,
+    ) -> None:
+        self._model, self._options, self._form = model, options, form
         self._ranges = _RootRange()
 
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Compile on the first call inside the block."""
-        compiled: Any = torch.compile(self._model, **self._options)
+        compiled: Any = self._form or torch.compile(self._model, **self._options)
 
         def call(*args: Any, **kwargs: Any) -> Any:
             with record_function(ROOT_RANGE) if self._ranges.on else nullcontext(), self.off():
                 return compiled(*args, **kwargs)
 
-        with _slot(self._model, call):
+        with slot(self._model, call):
             yield
 
     @contextmanager
     def off(self) -> Iterator[None]:
         """Run the model eagerly for a while."""
-        with _slot(self._model, None):
+        with slot(self._model, None):
             yield
 
     def ranges(self) -> ModuleRanges:
@@ -76,20 +83,6 @@ class _RootRange(ModuleRanges):
 
 
 @contextmanager
-def _slot(model: nn.Module, call: Callable[..., Any] | None) -> Iterator[None]:
-    held = vars(model)
-    before = held.pop(_SLOT, None)
-    if call is not None:
-        held[_SLOT] = call
-    try:
-        yield
-    finally:
-        held.pop(_SLOT, None)
-        if before is not None:
-            held[_SLOT] = before
-
-
-@contextmanager
 def fresh_compiler(device: torch.device) -> Iterator[None]:
     """An empty compiler with an empty cache on disk, which is gone afterwards.
 
@@ -110,25 +103,45 @@ def fresh_compiler(device: torch.device) -> Iterator[None]:
         yield
 
 
-def settle(step: Callable[[], object]) -> list[Note]:
-    """Run steps until one compiles nothing, and note what was unusual about the compilation."""
-    graphs: list[int] = []
-    breaks = _graph_breaks()
-    while len(graphs) < STEADY_LIMIT:
-        before = _compilations()
+def settle(step: Callable[[], object]) -> Compilations:
+    """Run steps until one compiles nothing."""
+    seen = Compilations()
+    while len(seen.graphs) < STEADY_LIMIT and not seen.steady:
         step()
-        graphs.append(_compilations() - before)
-        if graphs[-1] == 0:
-            break
-    notes = []
-    again = sum(graphs[1:])
-    if again:
-        state = "and still going on" if graphs[-1] else "then steady"
-        detail = f"compiled again in {len(graphs[1:])} of the first {len(graphs)} steps, {state}"
-        notes.append(Note(reason="recompiled", detail=detail, count=again))
-    for reason, count in sorted((_graph_breaks() - breaks).items()):
-        notes.append(Note(reason="graph break", detail=reason.partition("\n")[0], count=count))
-    return notes
+        seen.step_ended()
+    return seen
+
+
+class Compilations:
+    """What was compiled, step by step: ``graphs`` holds how many graphs each has compiled."""
+
+    def __init__(self) -> None:
+        self.graphs: list[int] = []
+        self._before, self._breaks = _compilations(), _graph_breaks()
+
+    @property
+    def steady(self) -> bool:
+        """Whether the last step compiled nothing."""
+        return bool(self.graphs) and self.graphs[-1] == 0
+
+    def step_ended(self) -> None:
+        """Count what was compiled since the last time."""
+        now = _compilations()
+        self.graphs.append(now - self._before)
+        self._before = now
+
+    def notes(self) -> list[Note]:
+        """What was unusual."""
+        notes = []
+        again = self.graphs[1:]
+        if sum(again):
+            state = "then steady" if self.steady else "and still going on"
+            times = sum(count > 0 for count in again)
+            detail = f"compiled again in {times} of the first {len(self.graphs)} steps, {state}"
+            notes.append(Note(reason="recompiled", detail=detail, count=sum(again)))
+        for reason, count in sorted((_graph_breaks() - self._breaks).items()):
+            notes.append(Note(reason="graph break", detail=reason.partition("\n")[0], count=count))
+        return notes
 
 
 def _compilations() -> int:

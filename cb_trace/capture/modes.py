@@ -9,21 +9,19 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
 from cb_trace.bundle import CompiledGraph, Note
-from cb_trace.capture.compiled import CompiledModel, fresh_compiler, settle
-from cb_trace.capture.options import RecordOptions
+from cb_trace.capture.compiled import Compilations, CompiledModel, fresh_compiler, settle
+from cb_trace.capture.given import Given
+from cb_trace.capture.options import RecordOptions, device_of
 from cb_trace.capture.owners import Owners
 from cb_trace.capture.profiled import profile_steps
 from cb_trace.capture.provenance import Provenance
 from cb_trace.capture.ranges import ModuleRanges
 from cb_trace.capture.step import Step, raising
 from cb_trace.capture.tree import ModuleTree
-from cb_trace.providers.workload import Workload
 from cb_trace.replay.timing import synchronize
 
 DEVICE_WORK = ("kernel", "gpu_memcpy", "gpu_memset")
@@ -40,12 +38,16 @@ class Deployed:
     tree: ModuleTree
     model: CompiledModel | None = None
     provenance: Provenance | None = None
-    compiling: list[Note] = field(default_factory=list)
+    compilations: Compilations | None = None
 
     @property
     def sees_modules(self) -> bool:
         """Whether hooks can stand on every module."""
         return self.model is None
+
+    def watching(self) -> AbstractContextManager[None]:
+        """Hear of what is compiled in the block; what is compiled outside stays unknown."""
+        return nullcontext() if self.provenance is None else self.provenance.collecting()
 
     def off(self) -> AbstractContextManager[None]:
         """Run the model eagerly for a while."""
@@ -66,7 +68,7 @@ class Deployed:
         provenance = self.provenance
         if provenance is None:
             return []
-        notes = list(self.compiling)
+        notes = self.compilations.notes() if self.compilations else []
         missing = provenance.missing or (None if self.graphs() else "nothing was compiled")
         if missing:
             notes.append(Note(reason="compile provenance unavailable", detail=missing))
@@ -79,34 +81,44 @@ class Deployed:
 
 @contextmanager
 def deployed(
-    workload: Workload, step: Step, tree: ModuleTree, options: RecordOptions, device: torch.device
+    given: Given, name: str, step: Step, tree: ModuleTree, options: RecordOptions
 ) -> Iterator[Deployed]:
     """The step as the mode has it, warmed up; everything is as before afterwards."""
+    device = device_of(options.device)
+    with mode_of(given, step, tree, options) as how:
+        if options.compiled:
+            with how.watching(), raising(name):
+                how.compilations = settle(step)
+            synchronize(device)
+        yield how
+
+
+@contextmanager
+def mode_of(
+    given: Given, step: Step, tree: ModuleTree, options: RecordOptions
+) -> Iterator[Deployed]:
+    """The model runs as the mode has it while the block lasts; compiled in an empty compiler."""
     if not options.compiled:
         yield Deployed(step, tree)
         return
-    model, provenance = CompiledModel(workload.model, options.compile), Provenance(Owners(tree))
-    with fresh_compiler(device), model.installed():
-        with provenance.collecting(), raising(workload.name):
-            notes = settle(step)
-        synchronize(device)
-        yield Deployed(step, tree, model, provenance, notes)
+    model = CompiledModel(given.model, options.compile, given.form)
+    with fresh_compiler(device_of(options.device)), model.installed():
+        yield Deployed(step, tree, model, Provenance(Owners(tree)), Compilations())
 
 
 def same_kernels(
-    workload: Workload, step: Step, options: RecordOptions, device: torch.device, seen: Path
+    given: Given, step: Step, tree: ModuleTree, options: RecordOptions, seen: Path
 ) -> list[Note]:
-    """Compile once more with nobody looking; a note where the kernels are not those of ``seen``.
-
-    ``seen`` is a trace of the recorded steps, or of one.
+    """Run the step once more with nobody looking; a note where its kernels are not those of
+    ``seen``, a trace of the recorded steps, or of one.
     """
-    model = CompiledModel(workload.model, options.compile)
     with tempfile.TemporaryDirectory(prefix="cb-trace-") as folder:
         target = Path(folder) / "plain.json.gz"
-        with fresh_compiler(device), model.installed():
-            settle(step)
+        with mode_of(given, step, tree, options):
+            if options.compiled:
+                settle(step)
             count = 1 if options.graphed else options.steps
-            profile_steps(step, device, steps=count, target=target)
+            profile_steps(step, device_of(options.device), steps=count, target=target)
         plain, recorded = kernel_names(target), kernel_names(seen)
     return other_kernels(plain, recorded)
 

@@ -33,7 +33,7 @@ class RecordOptions:
     mode: Mode = "eager"
     wrap: tuple[str, ...] = ()
     compile: dict[str, Any] = field(default_factory=dict)
-    compare_plain: bool = True  # compile once more with nobody looking, and compare the kernels
+    compare_plain: bool = True  # run once more with nobody looking, and compare the kernels
     dtype: Dtype = "fp32"
     seed: int = 0
     warmup: int = 3  # steps before anything is measured

@@ -34,6 +34,7 @@ from cb_trace.bundle import (
 from cb_trace.capture.bare import BareSteps, unsteady
 from cb_trace.capture.counting import Counting
 from cb_trace.capture.environment import Environment, environment
+from cb_trace.capture.given import Given, as_written
 from cb_trace.capture.intact import intact
 from cb_trace.capture.modes import Deployed, deployed, same_kernels
 from cb_trace.capture.options import RecordOptions, device_of
@@ -51,7 +52,7 @@ from cb_trace.capture.step import (
     warm_up,
 )
 from cb_trace.capture.training import TrainingStep
-from cb_trace.capture.tree import ModuleTree, check_eager, module_tree
+from cb_trace.capture.tree import ModuleTree, module_tree
 from cb_trace.errors import CbTraceError
 from cb_trace.providers.workload import Workload
 from cb_trace.replay.clock import clock_of
@@ -86,14 +87,16 @@ def record(
 
     :raises CbTraceError: the device is missing or has no such mode, or the workload's step raises.
     """
-    check_eager(workload.model)
-    recording = _Recording(workload, folder, options or RecordOptions(), progress or _silent)
-    if any(is_lazy(parameter) for parameter in workload.model.parameters()):
-        warm_up(recording.step, workload.name, 1, recording.device)  # gives it its shapes
-    writes = workload.step is not None or recording.trains
-    with intact(workload.model, recording.device, values=writes) as watch:
-        recording.run()
-        manifest = recording.manifest(provider, watch.notes())
+    with as_written(workload.model) as given:
+        workload = replace(workload, model=given.model)
+        options = given.options(options or RecordOptions())
+        recording = _Recording(workload, given, folder, options, progress or _silent)
+        if any(is_lazy(parameter) for parameter in given.model.parameters()):
+            warm_up(recording.step, workload.name, 1, recording.device)  # gives it its shapes
+        writes = workload.step is not None or recording.trains
+        with intact(given.model, recording.device, values=writes) as watch:
+            recording.run()
+            manifest = recording.manifest(provider, watch.notes())
     write_bundle(folder, manifest)
     return manifest
 
@@ -114,14 +117,15 @@ class _Recording:
     """One recording as it goes; each method is one part of it, called once, in order."""
 
     def __init__(
-        self, workload: Workload, folder: Path, options: RecordOptions, progress: Progress
+        self,
+        workload: Workload,
+        given: Given,
+        folder: Path,
+        options: RecordOptions,
+        progress: Progress,
     ) -> None:
-        self.workload, self.folder, self.options, self.progress = (
-            workload,
-            folder,
-            options,
-            progress,
-        )
+        self.workload, self.given, self.folder = workload, given, folder
+        self.options, self.progress = options, progress
         self.device = device_of(options.device)
         check_mode(options, self.device)
         self.trains = trains_by_us(workload, options)
@@ -131,7 +135,7 @@ class _Recording:
         self.samples: list[StepSamples] = []
         self.traces: list[TraceRecord] = []
         self.knockouts: list[KnockoutRecord] = []
-        self.notes: list[Note] = [grad_note(uses_grad(workload, options))]
+        self.notes: list[Note] = [grad_note(uses_grad(workload, options)), *given.notes()]
         self.deployment: Deployment = "graph" if options.graphed else "eager"
 
     def run(self) -> None:
@@ -148,11 +152,12 @@ class _Recording:
         if self.replayer:
             self.progress("live inputs")
             self.replayer.capture()
-        with deployed(self.workload, self.step, self.tree, self.options, self.device) as how:
+        name = self.workload.name
+        with deployed(self.given, name, self.step, self.tree, self.options) as how:
             self._measure(how)
             self.notes += how.notes()
             self.graphs = how.graphs()
-        if self.options.compiled and self.options.compare_plain:
+        if self.options.compare_plain:
             self._interruptible(self._compare_with_plain)
 
     def manifest(self, provider: str | None, changes: list[Note]) -> Manifest:
@@ -333,10 +338,10 @@ class _Recording:
         self.traces += self.replayer.profile(self.folder)
 
     def _compare_with_plain(self) -> None:
-        """Whether the compiled program is the one that runs when nobody looks."""
-        self.progress("the same steps, compiled without provenance")
+        """Whether the step that was recorded is the one that runs when nobody looks."""
+        self.progress("the same steps with nothing attached")
         seen = self.folder / (CAPTURE_TRACE if self.options.graphed else CONTEXT_TRACE)
-        self.notes += same_kernels(self.workload, self.step, self.options, self.device, seen)
+        self.notes += same_kernels(self.given, self.step, self.tree, self.options, seen)
 
     def _interruptible(self, part: Callable[[], None]) -> None:
         """Run a part that a recording can do without."""

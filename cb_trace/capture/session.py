@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 from torch.profiler import record_function
 
 from cb_trace.bundle import (
@@ -26,15 +27,16 @@ from cb_trace.bundle import (
 )
 from cb_trace.capture.counting import Counting
 from cb_trace.capture.environment import environment
+from cb_trace.capture.given import Given, as_written
 from cb_trace.capture.intact import intact
+from cb_trace.capture.modes import Deployed, mode_of
 from cb_trace.capture.options import RecordOptions, device_of
 from cb_trace.capture.output import bundle_at, check_target
 from cb_trace.capture.phases import PhaseWatch, never_called
 from cb_trace.capture.profiled import profiled
-from cb_trace.capture.ranges import ModuleRanges
 from cb_trace.capture.record import CONTEXT_TRACE, INTERRUPTED, replay_options, run_record
 from cb_trace.capture.step import dtype_name
-from cb_trace.capture.tree import check_eager, module_tree
+from cb_trace.capture.tree import ModuleTree, module_tree
 from cb_trace.errors import CbTraceError
 from cb_trace.providers.workload import Workload
 from cb_trace.replay.cost import StepAccount
@@ -59,20 +61,21 @@ def record(
     of the inputs and the first profiled one, before any profiler, and their kernels recorded when
     the block ends; then the bundle is written to ``path`` (default ``NAME.zip``).
 
-    A step is everything from one ``step()`` to the next, the device synchronised at its end.
+    A step is everything from one ``step()`` to the next, the device synchronised at its end; its
+    phases are those that the loop has. In mode ``compile`` the model runs compiled for as long as
+    the block lasts, in an empty compiler; a model that came compiled does so in any case.
 
-    :raises CbTraceError: ``path`` exists and not ``force``; or the loop ended too early.
+    :raises CbTraceError: ``path`` exists and not ``force``; or the loop ended too early; or the
+        mode is one of a CUDA graph, which a loop cannot be captured into.
     """
     target = Path(path) if path is not None else Path(f"{name}.zip")
     check_target(target, force=force)
-    check_eager(model)
-    options = options or RecordOptions()
-    if options.mode != "eager":
+    options = replace(options or RecordOptions(), device=str(_device(model)))
+    if options.graphed:
         raise CbTraceError(
             f"a loop of your own cannot be recorded in mode {options.mode}",
-            hint="use cb_trace.profile, or cb-trace profile with a provider",
+            hint="give cb_trace.profile one step of it, as step=…",
         )
-    options = replace(options, device=str(_device(model)))
     return Session(
         Workload(name, model), target, options, bare_steps, force=force, progress=progress
     )
@@ -102,6 +105,7 @@ class Session:
         self._notes: list[Note] = []
         self._complete = False
         self._counting = Counting(self._device)
+        self._model = workload.model
 
     @property
     def steps_needed(self) -> int:
@@ -111,6 +115,10 @@ class Session:
     def __enter__(self) -> Session:
         with ExitStack() as stack:
             self._folder = stack.enter_context(bundle_at(self.path, force=self._force))
+            given = stack.enter_context(as_written(self._workload.model))
+            self._model, self.options = given.model, given.options(self.options)
+            self._notes += given.notes()
+            self._how = stack.enter_context(_mode_of(given, self.options))
             self._plan = self._planned()
             stack.callback(self._plan.close)
             next(self._plan)
@@ -120,6 +128,8 @@ class Session:
     def step(self) -> None:
         """Mark the end of a step."""
         self.steps += 1
+        if self._how.compilations:
+            self._how.compilations.step_ended()
         next(self._plan, None)
 
     def __exit__(
@@ -142,41 +152,43 @@ class Session:
 
     def _planned(self) -> Generator[None, None, None]:
         """What happens around the user's steps; every ``yield`` is one of them."""
-        for _ in range(self.options.warmup):
-            yield
-        model = self._workload.model
-        self._tree = module_tree(model)
-        yield from self._timed("bare", ["bare"] * self.bare_steps)
-        self._replayer = Replayer(
-            model,
-            None,
-            self._tree.records,
-            self._device,
-            replay_options(self.options),
-            self._progress,
-        )
-        with self._replayer.capturing(), _autocast_of(model, self._device) as dtypes:
-            yield
-        account = StepAccount(model, self._tree.records, self._device)
-        with account.counting():
-            yield
-        self._counting.take_over(account)
-        self._dtype = dtype_name(model, dtypes[0] if dtypes else "fp32")
-        if self.options.replay:
-            self._undisturbed(self._replayer.time)
+        with self._how.watching():
+            for _ in range(self.options.warmup):
+                yield
+            self._tree = module_tree(self._model)
+            yield from self._timed("bare", ["bare"] * self.bare_steps)
+        with self._how.off():
+            yield from self._looked_into()
+            if self.options.replay:
+                self._undisturbed(self._replayer.time)
         target = self._folder / CONTEXT_TRACE
-        ranges = ModuleRanges(self._tree.modules, self.options.wrap)
+        ranges = self._how.ranged(self.options.wrap)
         self._watch = PhaseWatch(ranges, self._tree.named_parameters())
         names = [f"{STEP_PREFIX}{number}" for number in range(self.options.steps)]
-        with profiled(self._device, target) as start, self._watch:
+        with self._how.watching(), profiled(self._device, target) as start, self._watch:
             yield
             synchronize(self._device)
             start()
             yield from self._timed("profiled", names)
         record = TraceRecord(file=target.name, role="context", sha256=file_sha256(target))
         self._traces.append(record)
-        self._notes += never_called(self._tree, self._watch.called)
+        seen = self._watch.called if self._how.sees_modules else self._replayer.called
+        self._notes += never_called(self._tree, seen)
         self._complete = True
+
+    def _looked_into(self) -> Generator[None, None, None]:
+        """One step whose module inputs are kept, and one whose work is counted; uncompiled."""
+        model, records = self._model, self._tree.records
+        self._replayer = Replayer(
+            model, None, records, self._device, replay_options(self.options), self._progress
+        )
+        with self._replayer.capturing(), _autocast_of(model, self._device) as dtypes:
+            yield
+        account = StepAccount(model, records, self._device)
+        with account.counting():
+            yield
+        self._counting.take_over(account)
+        self._dtype = dtype_name(model, dtypes[0] if dtypes else "fp32")
 
     def _timed(self, kind: SampleKind, names: list[str]) -> Generator[None, None, None]:
         """One step of the user's a name, its wall time kept."""
@@ -192,30 +204,50 @@ class Session:
 
     def _finish(self) -> None:
         if self.options.replay:
-            self._undisturbed(lambda: self._traces.extend(self._replayer.profile(self._folder)))
-        run = run_record(
-            self._workload, self.options, environment(self._device), None, self._watch.phases([])
-        )
+            with self._how.off():
+                self._undisturbed(lambda: self._traces.extend(self._replayer.profile(self._folder)))
+        graphs = self._how.graphs()
+        where, phases = environment(self._device), self._watch.phases(graphs)
+        run = run_record(self._workload, self.options, where, None, phases)
         self.manifest = Manifest(
             run=replace(run, dtype=self._dtype),
             modules=self._tree.records,
             traces=self._traces,
             step_samples=self._samples,
             replays=self._replayer.records,
-            notes=[*self._notes, *self._replayer.notes, *self._counting.notes()],
+            notes=[
+                *(*self._notes, *self._how.notes()),
+                *(*self._replayer.notes, *self._counting.notes()),
+            ],
             parameters=self._tree.parameters,
             costs=self._counting.costs,
             memories=self._counting.memories,
+            graphs=graphs,
         )
         write_bundle(self._folder, self.manifest)
 
     def _undisturbed(self, part: Callable[[], None]) -> None:
         """Replay something; the loop must not notice, and Ctrl-C only ends the replay."""
         try:
-            with intact(self._workload.model, self._device):
+            with intact(self._model, self._device):
                 part()
         except KeyboardInterrupt:
             self._notes.append(Note(reason=INTERRUPTED, detail="stopped by Ctrl-C"))
+
+
+@contextmanager
+def _mode_of(given: Given, options: RecordOptions) -> Iterator[Deployed]:
+    """The model as the mode has it; a compiler asks for the tree before the first step."""
+    lazy = any(is_lazy(parameter) for parameter in given.model.parameters())
+    if options.compiled and lazy:
+        raise CbTraceError("a lazy model has no shapes yet", hint="run one step before recording")
+    tree = ModuleTree([], {}, []) if lazy else module_tree(given.model)
+    with mode_of(given, _nothing, tree, options) as how:
+        yield how
+
+
+def _nothing() -> None:
+    """The steps are the user's."""
 
 
 @contextmanager

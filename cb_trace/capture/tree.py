@@ -12,7 +12,6 @@ from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from cb_trace.bundle import ModuleRecord, ParameterRecord
-from cb_trace.errors import CbTraceError
 from cb_trace.replay.tree import WRAPPERS
 
 _PLACE = re.compile(r"(layer|block)_?(idx|id|index|num|number)$")  # where it stands, not what it is
@@ -64,20 +63,6 @@ def module_tree(model: nn.Module) -> ModuleTree:
         {node.path: node.module for node in nodes.values()},
         list(owned.values()),
     )
-
-
-def check_eager(model: nn.Module) -> None:
-    """Refuse a compiled model: hooks inside a compiled region recompile it or are skipped.
-
-    :raises CbTraceError: the model or a module of it is compiled.
-    """
-    for name, module in model.named_modules():
-        compiled = getattr(module, "_compiled_call_impl", None) is not None
-        if compiled or "_orig_mod" in module._modules:
-            raise CbTraceError(
-                f"{name or 'the model'} is compiled, and recording hooks into eager modules",
-                hint="record the model without torch.compile, with --mode compile",
-            )
 
 
 def unwrapped(module: nn.Module) -> nn.Module:

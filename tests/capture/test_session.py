@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from cb_trace.bundle import open_bundle, path_of_range
+from cb_trace.capture.given import SLOT
+from cb_trace.capture.options import RecordOptions
 from cb_trace.capture.session import Session, record
 from cb_trace.errors import CbTraceError
 from tests.capture.models import Everything
 from tests.capture.test_ranges import hook_count, slices
 from tests.capture.test_record import QUICK, generators, state
+from tests.capture.test_train import events
 
 
 def loop(session: Session | None, model: nn.Module, steps: int) -> None:
@@ -77,6 +82,67 @@ def test_autocast_of_the_loop_is_noticed(tmp_path: Path) -> None:
             r.step()
     assert r.manifest is not None
     assert r.manifest.run.dtype == "bf16"
+
+
+class Pair(nn.Module):
+    """Two products: no C++ to generate, which takes long."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.second(self.first(x))
+        return out
+
+
+def trained(model: nn.Module, session: Session) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(session.steps_needed):
+        optimizer.zero_grad()
+        model(torch.ones(4, 8)).sum().backward()
+        optimizer.step()
+        session.step()
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+@pytest.mark.parametrize("way", ["asked", "wrapped"])
+def test_a_compiled_loop_is_recorded_with_its_provenance(tmp_path: Path, way: str) -> None:
+    model: nn.Module = Pair()
+    options = replace(QUICK, mode="compile" if way == "asked" else "eager", replay=False)
+    called = cast("nn.Module", torch.compile(model)) if way == "wrapped" else model
+    with record(called, "run", tmp_path / "run", options=options, bare_steps=2) as session:
+        trained(called, session)
+    assert hook_count(model) == 0
+    assert SLOT not in vars(model)
+    assert SLOT not in vars(called)
+    manifest = open_bundle(tmp_path / "run").manifest
+    assert manifest.run.mode == "compile"
+    assert manifest.run.phases == ["forward", "backward", "optimizer"]
+    assert [g.phase for g in manifest.graphs] == ["forward", "backward"]
+    products = Counter(
+        (n.path, g.phase) for g in manifest.graphs for k in g.kernels for n in k.nodes
+        if n.target in {"aten.mm.default", "aten.addmm.default"}
+    )  # fmt: skip
+    assert products == {
+        ("first", "forward"): 1, ("second", "forward"): 1,
+        ("first", "backward"): 1, ("second", "backward"): 2,
+    }  # fmt: skip
+    names = Counter(e["name"] for e in events(tmp_path / "run"))
+    assert names["cb:<root>"] == 2
+    assert all(names[f"## Call CompiledFxGraph {g.key} ##"] == 2 for g in manifest.graphs)
+    reasons = {n.reason for n in manifest.notes}
+    assert ("compiled model" in reasons) == (way != "asked")
+    assert not reasons & {"recompiled", "graph break", "compile provenance unavailable"}
+    torch._dynamo.reset()
+
+
+def test_a_graph_of_a_loop_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(CbTraceError, match=r"mode cudagraph .*one step of it, as step="):
+        record(nn.ReLU(), "run", tmp_path / "r", options=RecordOptions(mode="cudagraph"))
+    compiled = cast("nn.Module", torch.compile(nn.ReLU(), backend="eager"))
+    with pytest.raises(CbTraceError, match=r"mode compile\+cudagraph"):
+        record(compiled, "run", tmp_path / "r", options=RecordOptions(mode="compile+cudagraph"))
 
 
 def recorded(model: nn.Module, path: Path, steps: int, ending: type[BaseException]) -> None:

@@ -125,7 +125,9 @@ def accumulators(model: nn.Module) -> list[str]:
     """Parameters whose gradient accumulator somebody holds: a mark that is put on it stays."""
 
     def marks(name: str) -> dict[Any, Any]:
-        return torch.autograd.graph.get_gradient_edge(model.get_parameter(name)).node.metadata
+        edge: Any = torch.autograd.graph.get_gradient_edge(model.get_parameter(name))
+        found: dict[Any, Any] = edge.node.metadata
+        return found
 
     names = [name for name, p in model.named_parameters() if p.requires_grad]
     for name in names:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import cast
 
-import pytest
 import torch
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
-from cb_trace.capture.tree import check_eager, module_tree, unwrapped
-from cb_trace.errors import CbTraceError
+from cb_trace.capture.tree import module_tree, unwrapped
 from tests.capture.models import Everything
 
 
@@ -103,17 +101,6 @@ def test_wrappers_leave_no_trace_in_paths() -> None:
     parallel = nn.DataParallel(nn.Sequential(nn.ReLU()))
     assert [r.path for r in module_tree(parallel).records] == ["", "0"]
     assert [p.name for p in tree.parameters] == ["0.weight", "0.bias"]
-
-
-def test_compiled_modules_are_refused() -> None:
-    check_eager(Everything())
-    outer = nn.Sequential(nn.ReLU(), cast("nn.Module", torch.compile(nn.ReLU(), backend="eager")))
-    with pytest.raises(CbTraceError, match="1 is compiled"):
-        check_eager(outer)
-    in_place = nn.ReLU()
-    in_place.compile(backend="eager")
-    with pytest.raises(CbTraceError, match="the model is compiled"):
-        check_eager(in_place)
 
 
 def test_a_module_named_module_stays() -> None:
