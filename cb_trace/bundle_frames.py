@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from cb_trace.bundle import Deployment, Manifest, Note, RunRecord
+from cb_trace.bundle import Deployment, Manifest, Note, RunRecord, SampleBlock
 from cb_trace.columns import SCHEMA_VERSION, polars_schema
 from cb_trace.errors import CbTraceError
 
@@ -83,9 +83,9 @@ def _frames(manifest: Manifest) -> BundleFrames:
         replay_sample=table_frame(
             "replay_sample",
             (
-                {"replay_id": replay.replay_id, "sample": place, "ns": ns}
+                {"replay_id": replay.replay_id, **sample}
                 for replay in manifest.replays
-                for place, ns in enumerate(replay.samples_ns)
+                for sample in _samples(replay.samples_ns, replay.blocks)
             ),
         ),
         note=note_frame(run_id, manifest.notes, ids),
@@ -154,9 +154,26 @@ def _modules(manifest: Manifest, ids: dict[str, int]) -> pl.DataFrame:
 
 def _step_samples(manifest: Manifest) -> Iterable[dict[str, Any]]:
     for block in manifest.step_samples:
-        for place, ns in enumerate(block.ns):
+        for sample in _samples(block.ns, block.blocks):
             yield {"run_id": manifest.run.run_id, "kind": block.kind,
-                   "deployment": block.deployment, "sample": place, "ns": ns}  # fmt: skip
+                   "deployment": block.deployment, **sample}  # fmt: skip
+
+
+def _samples(times: Sequence[int], blocks: Sequence[SampleBlock]) -> Iterable[dict[str, Any]]:
+    """Samples in order, each with the block it was taken in, where they were taken in blocks.
+
+    :raises ValueError: the blocks hold another number of samples.
+    """
+    each = [block for block in blocks for _ in range(block.samples)]
+    if blocks and len(each) != len(times):
+        raise ValueError(f"{len(each)} samples in blocks, {len(times)} in all")
+    for place, ns in enumerate(times):
+        row: dict[str, Any] = {"sample": place, "ns": ns}
+        if each:
+            block = each[place]
+            row |= {"turn": block.turn, "sm_clock_mhz": block.sm_clock_mhz,
+                    "temperature_c": block.temperature_c}  # fmt: skip
+        yield row
 
 
 def _knockouts(
@@ -189,7 +206,8 @@ def _replays(manifest: Manifest, ids: dict[str, int]) -> pl.DataFrame:
             {"replay_id": replay.replay_id, "run_id": manifest.run.run_id,
              "module_id": ids[replay.path], "phase": replay.phase,
              "condition": replay.condition, "call_index": replay.call_index,
-             "calls": replay.calls, "measured_id": replay.measured_id, "skipped": replay.skipped}
+             "calls": replay.calls, "measured_id": replay.measured_id, "skipped": replay.skipped,
+             "dropped": sum(block.dropped for block in replay.blocks), "unlike": replay.unlike}
             for replay in manifest.replays
         ),
     )  # fmt: skip

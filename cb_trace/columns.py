@@ -66,6 +66,9 @@ STEP_SAMPLE: Schema = {
     "deployment": "VARCHAR",
     "sample": "INTEGER",
     "ns": "BIGINT",
+    "turn": "INTEGER",  # the block it was taken in
+    "sm_clock_mhz": "INTEGER",  # right after that block; NULL: unknown
+    "temperature_c": "INTEGER",
 }
 REPLAY: Schema = {
     "replay_id": "INTEGER",
@@ -83,8 +86,17 @@ REPLAY: Schema = {
     "kernel_ns": "BIGINT",  # K per call, mean over profiled calls, bare-scaled on CPU
     "busy_ns": "BIGINT",  # U per call, likewise
     "skipped": "VARCHAR",
+    "dropped": "INTEGER",  # samples left out, as the device was throttled
+    "unlike": "VARCHAR",  # how it differs in the step from those it would share with
 }
-REPLAY_SAMPLE: Schema = {"replay_id": "INTEGER", "sample": "INTEGER", "ns": "BIGINT"}
+REPLAY_SAMPLE: Schema = {
+    "replay_id": "INTEGER",
+    "sample": "INTEGER",
+    "ns": "BIGINT",
+    "turn": "INTEGER",
+    "sm_clock_mhz": "INTEGER",
+    "temperature_c": "INTEGER",
+}
 NOTE: Schema = {
     "run_id": "VARCHAR",
     "module_id": "INTEGER",

@@ -54,7 +54,8 @@ COMMENT ON COLUMN module.signature IS 'Class and configuration; equal ones may s
 COMMENT ON COLUMN module.aliases IS 'Further paths of the same module, a JSON array';
 
 CREATE TABLE step_sample (
-    run_id VARCHAR, kind VARCHAR, deployment VARCHAR, sample INTEGER, ns BIGINT
+    run_id VARCHAR, kind VARCHAR, deployment VARCHAR, sample INTEGER, ns BIGINT, turn INTEGER,
+    sm_clock_mhz INTEGER, temperature_c INTEGER
 );
 COMMENT ON TABLE step_sample IS 'One timing of the step';
 COMMENT ON COLUMN step_sample.run_id IS 'Recording';
@@ -63,11 +64,17 @@ COMMENT ON COLUMN step_sample.kind IS
 COMMENT ON COLUMN step_sample.deployment IS 'eager or graph';
 COMMENT ON COLUMN step_sample.sample IS 'Number of the sample in the order taken, from 0';
 COMMENT ON COLUMN step_sample.ns IS 'Wall time of the step, ns';
+COMMENT ON COLUMN step_sample.turn IS
+    'Block it was taken in: blocks of steps and of modules alone took turns; NULL: not in blocks';
+COMMENT ON COLUMN step_sample.sm_clock_mhz IS 'SM clock right after that block, MHz; NULL: unknown';
+COMMENT ON COLUMN step_sample.temperature_c IS
+    'Device temperature right after that block, degrees Celsius; NULL: unknown';
 
 CREATE TABLE replay (
     replay_id INTEGER, run_id VARCHAR, module_id INTEGER, phase VARCHAR, condition VARCHAR,
     call_index INTEGER, calls INTEGER, measured_id INTEGER, median_ns BIGINT, low_ns BIGINT,
-    high_ns BIGINT, samples INTEGER, kernel_ns BIGINT, busy_ns BIGINT, skipped VARCHAR
+    high_ns BIGINT, samples INTEGER, kernel_ns BIGINT, busy_ns BIGINT, skipped VARCHAR,
+    dropped INTEGER, unlike VARCHAR
 );
 COMMENT ON TABLE replay IS
     'One module replayed alone on one of its captured inputs, in one condition';
@@ -90,14 +97,24 @@ COMMENT ON COLUMN replay.kernel_ns IS
 COMMENT ON COLUMN replay.busy_ns IS
     'Union of its kernel intervals (U) per call, ns; on CPU scaled to the bare replay';
 COMMENT ON COLUMN replay.skipped IS 'Why it was not measured; NULL where it was';
+COMMENT ON COLUMN replay.dropped IS
+    'Samples that were left out, as the device was throttled while they were taken';
+COMMENT ON COLUMN replay.unlike IS
+    'How it differs in the step from the modules it would have shared a measurement with; else NULL';
 
 CREATE TABLE replay_sample (
-    replay_id INTEGER, sample INTEGER, ns BIGINT
+    replay_id INTEGER, sample INTEGER, ns BIGINT, turn INTEGER, sm_clock_mhz INTEGER,
+    temperature_c INTEGER
 );
 COMMENT ON TABLE replay_sample IS 'One bare timing of a replay';
 COMMENT ON COLUMN replay_sample.replay_id IS 'Measurement';
 COMMENT ON COLUMN replay_sample.sample IS 'Number of the sample in the order taken, from 0';
 COMMENT ON COLUMN replay_sample.ns IS 'Wall time per call, ns';
+COMMENT ON COLUMN replay_sample.turn IS 'Block it was taken in; see step_sample.turn';
+COMMENT ON COLUMN replay_sample.sm_clock_mhz IS
+    'SM clock right after that block, MHz; NULL: unknown';
+COMMENT ON COLUMN replay_sample.temperature_c IS
+    'Device temperature right after that block, degrees Celsius; NULL: unknown';
 
 CREATE TABLE note (
     run_id VARCHAR, module_id INTEGER, reason VARCHAR, detail VARCHAR, count BIGINT
