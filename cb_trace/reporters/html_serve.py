@@ -7,24 +7,21 @@ Answers to this machine's own name only: a page elsewhere whose name is made to 
 from __future__ import annotations
 
 import json
-import mimetypes
-import shutil
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from cb_trace.errors import CbTraceError
 from cb_trace.reporters.html_columns import texts
+from cb_trace.reporters.perfetto_ui import LOOPBACK, TRACE_PATH, LoopbackHandler, ui_file
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-LOOPBACK = "127.0.0.1"
-TRACE_PATH = "/trace/annotated.json.gz"
 MOST_ROWS = 1000
 _LONGEST_REQUEST = 1 << 20
 _SECONDS = 20  # a statement that takes longer is stopped
@@ -91,26 +88,34 @@ def answer(connection: DuckDBPyConnection, sql: str) -> dict[str, Any]:
     return {"columns": names, "rows": shown[:MOST_ROWS], "cut": len(rows) > MOST_ROWS}
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(LoopbackHandler):
     server: ReportServer
 
-    def do_GET(self) -> None:
-        path = unquote(urlsplit(self.path).path)
-        if not self._is_ours():
+    def do_GET(self) -> None:  # noqa: N802 - the library's name
+        path, folder = unquote(urlsplit(self.path).path), self.server.site.perfetto
+        if not self.is_ours():
             self.send_error(403)
         elif path == "/":
-            self._send(self.server.site.page.encode(), "text/html; charset=utf-8")
+            self.send_text(self.server.site.page.encode(), "text/html; charset=utf-8")
         elif path == TRACE_PATH:
-            self._send_trace()
-        elif path.startswith("/perfetto/") and (file := self._perfetto_file(path)):
-            self._send_file(file)
+            self.send_trace(self._trace)
+        elif (
+            folder is not None
+            and path.startswith("/perfetto/")
+            and (file := ui_file(folder, path.removeprefix("/perfetto/")))
+        ):
+            self.send_whole(file)
         else:
             self.send_error(404)
 
-    def do_POST(self) -> None:
+    def _trace(self) -> Path:
+        with self.server.lock:
+            return self.server.site.trace()
+
+    def do_POST(self) -> None:  # noqa: N802
         length = int(self.headers.get("Content-Length") or 0)
         is_json = self.headers.get("Content-Type") == "application/json"
-        if not self._is_ours() or not is_json or not 0 < length <= _LONGEST_REQUEST:
+        if not self.is_ours() or not is_json or not 0 < length <= _LONGEST_REQUEST:
             self.send_error(403)
             return
         if urlsplit(self.path).path != "/sql":
@@ -121,51 +126,7 @@ class _Handler(BaseHTTPRequestHandler):
             result = (
                 {"error": "no SQL"} if sql is None else answer(self.server.site.connection, sql)
             )
-        self._send(json.dumps(result).encode(), "application/json")
-
-    def _is_ours(self) -> bool:
-        named = self.headers.get("Host", "")
-        origin = self.headers.get("Origin")
-        mine = {f"{host}:{self.server.server_port}" for host in (LOOPBACK, "localhost")}
-        return named in mine and (origin is None or urlsplit(origin).netloc == named)
-
-    def _send_trace(self) -> None:
-        try:
-            with self.server.lock:
-                file = self.server.site.trace()
-        except CbTraceError as error:
-            self.send_error(404, explain=str(error))
-            return
-        self._send_file(file)
-
-    def _perfetto_file(self, path: str) -> Path | None:
-        folder = self.server.site.perfetto
-        if folder is None:
-            return None
-        inside = path.removeprefix("/perfetto/") or "index.html"
-        file = (folder / inside).resolve()
-        return file if file.is_relative_to(folder.resolve()) and file.is_file() else None
-
-    def _send_file(self, file: Path) -> None:
-        kind = "application/wasm" if file.suffix == ".wasm" else mimetypes.guess_type(file.name)[0]
-        self._head(file.stat().st_size, kind or "application/octet-stream")
-        with file.open("rb") as stream:
-            shutil.copyfileobj(stream, self.wfile)
-
-    def _send(self, content: bytes, kind: str) -> None:
-        self._head(len(content), kind)
-        self.wfile.write(content)
-
-    def _head(self, length: int, kind: str) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(length))
-        self.send_header("Cache-Control", "no-cache")
-        self.send_header("X-Content-Type-Options", "nosniff")
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        pass
+        self.send_text(json.dumps(result).encode(), "application/json")
 
 
 def _statement(body: bytes) -> str | None:

@@ -15,9 +15,12 @@ from typing import IO, TYPE_CHECKING, Any
 from cb_trace.bundle import file_sha256, located_path, readable
 from cb_trace.errors import CbTraceError
 from cb_trace.reporters import perfetto_events as events
+from cb_trace.reporters import perfetto_rows as rows
 from cb_trace.reporters.modules import find_module
-from cb_trace.reporters.perfetto_events import Placed, Slice
+from cb_trace.reporters.perfetto_events import Placed, Slice, Windows, touches
+from cb_trace.reporters.perfetto_flows import Flows
 from cb_trace.reporters.perfetto_links import Target
+from cb_trace.reporters.perfetto_rows import Source
 from cb_trace.reporters.sql_files import fetch, stream
 from cb_trace.reporters.trace_copy import CopyReport, copy_trace
 
@@ -28,47 +31,28 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """The trace that is annotated."""
-
-    trace_id: int
-    run_id: str
-    deployment: str
-    file: Path
-    sha256: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class Annotated:
     """What was written."""
 
     copy: CopyReport
-    calls: int
+    slices: int
     links: list[Target]  # one a module asked for, else the root's
     early_kernels: int  # kernels before their call, which get no flow
 
 
-def annotate(
-    connection: Connection, profile: Path, target: Path, *, modules: Sequence[str] = ()
-) -> Annotated:
-    """Write the annotated trace of a profile to ``target``, compressed where its name ends so.
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """A row of numbers over time: (at ns, value), by time."""
 
-    :raises CbTraceError: unknown module, or the trace file is gone or another one.
+    name: str
+    steps: Sequence[tuple[int, float]]
+
+
+def find_source(connection: Connection, profile: Path) -> Source:
+    """The trace to annotate: the full pass as recorded, rank 0 first.
+
+    :raises CbTraceError: the profile holds none, or the file is gone.
     """
-    source = _source(connection, profile)
-    placed = events.place(list(_call_slices(connection, source)))
-    isolated = events.place(list(_replay_slices(connection, source)))
-    pids = events.unused_pids(_pids(connection, source), 2)
-    targets = _targets(connection, source, pids[0], placed, modules)
-    flows = _Flows(connection, source, pids[0], placed)
-    with readable(source.file) as file:
-        _check_unchanged(source, file)
-        with _written(target) as out:
-            report = copy_trace(file, out, _appended(pids, placed, isolated, flows))
-    return Annotated(report, len(placed), targets, flows.early)
-
-
-def _source(connection: Connection, profile: Path) -> Source:
     found = fetch(connection, "perfetto_source")
     if not found:
         raise CbTraceError(f"{profile} holds no trace of a full pass", hint="record one")
@@ -85,6 +69,52 @@ def _source(connection: Connection, profile: Path) -> Source:
     return Source(row["trace_id"], row["run_id"], row["deployment"], file, row["sha256"])
 
 
+def annotate(
+    connection: Connection,
+    source: Source,
+    target: Path,
+    *,
+    modules: Sequence[str] = (),
+    whole: bool = True,
+    counters: Sequence[Counter] = (),
+) -> Annotated:
+    """Write the annotated trace of a profile to ``target``, compressed where its name ends so.
+
+    :param modules: link to these; by default to the root.
+    :param whole: keep the whole trace; else only what happens around the modules asked for, of
+        each its first call in each phase.
+    :param counters: rows of numbers to add to our own.
+    :raises CbTraceError: unknown module, or the trace file is another one than it was.
+    """
+    slices = [*rows.call_slices(connection, source), *rows.device_slices(connection, source)]
+    placed = events.place(slices)
+    pids = events.unused_pids(_pids(connection, source), 2)
+    targets = _targets(connection, source, pids[0], placed, modules)
+    windows = [] if whole or not modules else list(_windows(connection, placed, targets))
+    copies = events.place(list(rows.overlapping_slices(connection, source)))
+    kept = _kept([*placed, *_further(copies, placed)], windows)
+    isolated = _kept(events.place(list(rows.replay_slices(connection, source))), windows)
+    flows = Flows(connection, source, pids[0], kept, windows)
+    every = [_running(connection, source), *counters, _errors(placed)]
+    with readable(source.file) as file:
+        _check_unchanged(source, file)
+        with _written(target) as out:
+            ahead = _slices(pids, kept, isolated)
+            after = _arrows(pids[0], flows, _within(every, windows))
+            report = copy_trace(file, out, after, ahead=ahead, windows=windows)
+    return Annotated(report, len(kept), targets, flows.early)
+
+
+def _kept(placed: Sequence[Placed], windows: Windows) -> list[Placed]:
+    return [p for p in placed if touches(windows, p.slice.start_ns, p.slice.dur_ns)]
+
+
+def _further(copies: Sequence[Placed], placed: Sequence[Placed]) -> list[Placed]:
+    """Rows after those there are."""
+    last = max((item.tid for item in placed), default=0)
+    return [Placed(item.slice, item.tid + last, item.row) for item in copies]
+
+
 def _check_unchanged(source: Source, file: Path) -> None:
     # Another trace under this name would get arrows to the wrong kernels, without any error.
     if source.sha256 is not None and file_sha256(file) != source.sha256:
@@ -92,76 +122,6 @@ def _check_unchanged(source: Source, file: Path) -> None:
             f"{source.file} is not the trace this profile was made from",
             hint="put the original back, or ingest this one",
         )
-
-
-def _call_slices(connection: Connection, source: Source) -> Iterator[Slice]:
-    found = stream(
-        connection,
-        "perfetto_calls",
-        trace_id=source.trace_id,
-        run_id=source.run_id,
-        deployment=source.deployment,
-    )
-    for row in found:
-        yield Slice(
-            row=f"{row['phase']}, depth {row['depth']}",
-            name=_label(row),
-            start_ns=row["start_ns"],
-            dur_ns=row["dur_ns"],
-            key=row["call_id"],
-            args=_call_args(row, source.deployment),
-        )
-
-
-def _call_args(row: dict[str, Any], deployment: str) -> dict[str, Any]:
-    return {
-        "path": row["path"],
-        "class": row["class"],
-        "call": row["call_index"],
-        "step": row["step"],
-        **{key: row[key] for key in FIGURES},
-        "is_leaf": row["is_leaf"],
-        # Text for a person to copy; cb-trace itself never runs it.
-        "sql": f"FROM compare WHERE path = {_quoted(row['path'])} "
-        f"AND phase = {_quoted(row['phase'])} AND deployment = {_quoted(deployment)}",
-    }
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
-FIGURES = ("cost_us", "isolated_us", "error_us", "error_ratio", "verdict")
-
-
-def _replay_slices(connection: Connection, source: Source) -> Iterator[Slice]:
-    """Each replay at the start of its call; its kernels on the row below."""
-    kernels: dict[int, list[dict[str, Any]]] = {}
-    for row in stream(connection, "perfetto_replay_kernels", run_id=source.run_id):
-        kernels.setdefault(row["replay_id"], []).append(row)
-    given = {"trace_id": source.trace_id, "run_id": source.run_id}
-    for row in stream(connection, "perfetto_replays", **given):
-        start, depth = row["call_start_ns"], row["depth"]
-        figures = ("path", "class", "replay_id", "median_ns", "low_ns", "high_ns", "samples")
-        yield Slice(
-            row=f"isolated, depth {depth}",
-            name=_label(row),
-            start_ns=start,
-            dur_ns=row["median_ns"],
-            args={key: row[key] for key in figures},
-        )
-        for kernel in kernels.get(row["replay_id"], ()):
-            yield Slice(
-                row=f"isolated kernels, depth {depth}",
-                name=kernel["name"],
-                start_ns=start + kernel["offset_ns"],
-                dur_ns=kernel["dur_ns"],
-                args={"path": row["path"], "replay_id": row["replay_id"]},
-            )
-
-
-def _label(row: dict[str, Any]) -> str:
-    return row["path"] or row["class"] or "(root)"
 
 
 def _targets(
@@ -172,13 +132,13 @@ def _targets(
     modules: Sequence[str],
 ) -> list[Target]:
     first: dict[str, Placed] = {}
-    for item in sorted(placed, key=lambda item: item.slice.args["step"] is None):
+    for item in sorted(placed, key=lambda item: item.slice.step is None):
         first.setdefault(item.slice.args["path"], item)  # in a step where there is such a call
     wanted = [find_module(name, first) for name in modules]
     if not wanted and first:
         wanted = [min(first, key=lambda path: (path.count(".") + bool(path), path))]
-    rows = stream(connection, "perfetto_streams", trace_id=source.trace_id)
-    streams = tuple(row["name"] for row in rows)
+    found = stream(connection, "perfetto_streams", trace_id=source.trace_id)
+    streams = tuple(row["name"] for row in found)
     return [_target(path, pid, first[path], streams) for path in wanted]
 
 
@@ -194,48 +154,72 @@ def _target(path: str, pid: int, item: Placed, streams: tuple[str, ...]) -> Targ
     )
 
 
-class _Flows:
-    """Arrows from each call to its kernels, made while they are read."""
-
-    def __init__(
-        self, connection: Connection, source: Source, pid: int, placed: Sequence[Placed]
-    ) -> None:
-        self._connection = connection
-        self._source = source
-        self._pid = pid
-        self._calls = {item.slice.key: item for item in placed}
-        self.early = 0
-
-    def __iter__(self) -> Iterator[bytes]:
-        started = None
-        rows = stream(self._connection, "perfetto_kernels", trace_id=self._source.trace_id)
-        for row in rows:
-            call = self._calls.get(row["call_id"])
-            if call is None:
-                continue
-            if row["start_ns"] < call.slice.start_ns:
-                self.early += 1
-                continue
-            if started != row["call_id"]:
-                started = row["call_id"]
-                yield events.flow_start(self._pid, call)
-            yield events.flow_end(row["call_id"], row["pid"], row["tid"], row["start_ns"])
+def _windows(
+    connection: Connection, placed: Sequence[Placed], targets: Sequence[Target]
+) -> Iterator[tuple[int, int]]:
+    """Around each module asked for: its first slice in each phase of the step of its link."""
+    for target in targets:
+        of_it = [p.slice for p in placed if p.slice.args["path"] == target.path]
+        linked = next(s for s in of_it if s.start_ns == target.ts_ns)
+        first: dict[tuple[str | None, bool], Slice] = {}
+        for item in of_it:
+            if item.step == linked.step:
+                first.setdefault((item.phase, isinstance(item.key, int)), item)
+        for item in first.values():
+            yield _around(connection, item)
 
 
-def _appended(
-    pids: Sequence[int], placed: Sequence[Placed], isolated: Sequence[Placed], flows: _Flows
+def _around(connection: Connection, item: Slice) -> tuple[int, int]:
+    """From a slice's start to the end of its last kernel, and a tenth more on either side."""
+    end = item.start_ns + item.dur_ns
+    if isinstance(item.key, int):
+        last = fetch(connection, "perfetto_window", call_id=item.key)[0]["end_ns"]
+        end = max(end, last or end)
+    margin = (end - item.start_ns) // 10
+    return item.start_ns - margin, end + margin
+
+
+def _running(connection: Connection, source: Source) -> Counter:
+    """How many kernels run at once."""
+    found = stream(connection, "perfetto_running", trace_id=source.trace_id)
+    return Counter(events.RUNNING_COUNTER, [(row["at_ns"], row["running"]) for row in found])
+
+
+def _errors(placed: Sequence[Placed]) -> Counter:
+    """The signed error of the innermost module that is being called."""
+    steps: list[tuple[int, float]] = []
+    for item in placed:
+        ratio = item.slice.args["error_ratio"]
+        if item.slice.is_leaf and ratio is not None:
+            end = item.slice.start_ns + item.slice.dur_ns
+            steps += [(item.slice.start_ns, 100 * ratio), (end, 0.0)]
+    return Counter(events.ERROR_COUNTER, steps)
+
+
+def _within(counters: Sequence[Counter], windows: Windows) -> list[Counter]:
+    return [
+        Counter(one.name, [step for step in one.steps if touches(windows, step[0], 0)])
+        for one in counters
+    ]
+
+
+def _slices(
+    pids: Sequence[int], placed: Sequence[Placed], isolated: Sequence[Placed]
 ) -> Iterator[bytes]:
-    # A flow ahead of its slice in the file is lost, so the slices come first.
+    """Our rows. Ahead of the file's own, so that a link to a time finds the module's slice first:
+    our recordings hold a range of the same start and end.
+    """
     yield from events.process_events(pids[0], events.CONTEXT_PROCESS, -2, placed)
     if isolated:
         yield from events.process_events(pids[1], events.ISOLATED_PROCESS, -1, isolated)
+
+
+def _arrows(pid: int, flows: Flows, counters: Sequence[Counter]) -> Iterator[bytes]:
+    """Flows and counters. A flow ahead of one of its slices in the file is lost, so they end it."""
     yield from flows
-    for item in placed:
-        ratio = item.slice.args["error_ratio"]
-        if item.slice.args["is_leaf"] and ratio is not None:
-            end = item.slice.start_ns + item.slice.dur_ns
-            yield events.counter_event(pids[0], item.slice.start_ns, 100 * ratio)
-            yield events.counter_event(pids[0], end, 0.0)
+    for counter in counters:
+        for at_ns, value in counter.steps:
+            yield events.counter_event(pid, counter.name, at_ns, value)
 
 
 def _pids(connection: Connection, source: Source) -> list[str]:

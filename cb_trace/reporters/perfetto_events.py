@@ -1,23 +1,33 @@
 """The events that cb-trace appends to a Kineto file, as JSON text.
 
 Two processes of our own. ``cb-trace`` has one row a phase and module depth, one slice a module
-call, one flow from each call to the kernels it launched itself, and one counter with the signed
-error. ``cb-trace isolated`` shows the replays of the first step, each at the start of its call.
+call, flows from each call to the kernels it launched itself, and counters. ``cb-trace isolated``
+shows the replays of the first step, each at the start of its call.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 CATEGORY = "cb_trace"
 CONTEXT_PROCESS = "cb-trace"
 ISOLATED_PROCESS = "cb-trace isolated"
-COUNTER = "signed error (%)"
+ERROR_COUNTER = "signed error (%)"
+RUNNING_COUNTER = "kernels running"
 _FIRST_PID = 1_000_000_001  # far above what a host gives out
+
+
+Kernel = tuple[int | None, str, str, int, float]  # kernel_id, pid, tid, start_ns, share
+Windows = Sequence[tuple[int, int]]  # stretches of time to keep, ns; empty: everything
+
+
+def touches(windows: Windows, start_ns: int, dur_ns: int) -> bool:
+    """Whether a slice lies in part inside one of the windows."""
+    return not windows or any(start_ns <= end and start_ns + dur_ns >= at for at, end in windows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +39,11 @@ class Slice:
     start_ns: int
     dur_ns: int
     args: dict[str, Any] = field(default_factory=dict)
-    key: int | None = None  # call_id
+    key: Hashable = None  # what flows start from
+    step: int | None = None
+    phase: str | None = None
+    is_leaf: bool = False
+    kernels: Sequence[Kernel] = ()  # of its own, where no call leads to them
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,28 +112,28 @@ def slice_event(pid: int, placed: Placed) -> bytes:
     item = placed.slice
     shown = {key: value for key, value in item.args.items() if _sayable(value)}
     return (
-        f'{{"ph": "X", "cat": "{CATEGORY}", "name": {json.dumps(item.name)}, "pid": {pid}, '
+        f'{{"ph": "X", "cat": "{CATEGORY}", "name": {_json(item.name)}, "pid": {pid}, '
         f'"tid": {placed.tid}, "ts": {microseconds(item.start_ns)}, '
-        f'"dur": {microseconds(item.dur_ns)}, "args": {json.dumps(shown)}}}'
-    ).encode()
+        f'"dur": {microseconds(item.dur_ns)}, "args": {_json(shown)}}}'
+    ).encode("utf-8", "backslashreplace")  # a lone surrogate becomes its JSON escape
 
 
-def flow_start(pid: int, placed: Placed) -> bytes:
-    """The start of a call's flow; it binds to the slice of its row that is open then."""
+def flow_start(pid: int, placed: Placed, flow: int, name: str) -> bytes:
+    """The start of a flow; it binds to the slice of its row that is open then."""
     where = f'"pid": {pid}, "tid": {placed.tid}, "ts": {microseconds(placed.slice.start_ns)}'
-    return _flow("s", placed.slice.key, where)
+    return _flow("s", flow, name, where)
 
 
-def flow_end(call_id: int, pid: str, tid: str, start_ns: int) -> bytes:
-    """An end of a call's flow, on a kernel's own row as the file names it."""
+def flow_end(flow: int, name: str, pid: str, tid: str, start_ns: int) -> bytes:
+    """An end of a flow, on a kernel's own row as the file names it."""
     where = f'"pid": {_row_id(pid)}, "tid": {_row_id(tid)}, "ts": {microseconds(start_ns)}'
-    return _flow("f", call_id, where + ', "bp": "e"')
+    return _flow("f", flow, name, where + ', "bp": "e"')
 
 
-def counter_event(pid: int, at_ns: int, value: float) -> bytes:
-    """A step of the error counter."""
+def counter_event(pid: int, name: str, at_ns: int, value: float) -> bytes:
+    """A step of a counter."""
     return (
-        f'{{"ph": "C", "cat": "{CATEGORY}", "name": "{COUNTER}", "pid": {pid}, "tid": 0, '
+        f'{{"ph": "C", "cat": "{CATEGORY}", "name": {_json(name)}, "pid": {pid}, "tid": 0, '
         f'"ts": {microseconds(at_ns)}, "args": {{"value": {value:.3f}}}}}'
     ).encode()
 
@@ -129,19 +143,24 @@ def _sayable(value: object) -> bool:
     return value is not None and not (isinstance(value, float) and not math.isfinite(value))
 
 
-def _flow(phase: str, key: int | None, where: str) -> bytes:
+def _flow(phase: str, flow: int, name: str, where: str) -> bytes:
     return (
-        f'{{"ph": "{phase}", "cat": "{CATEGORY}", "name": "launches", "id": {key}, {where}}}'
+        f'{{"ph": "{phase}", "cat": "{CATEGORY}", "name": {_json(name)}, "id": {flow}, {where}}}'
     ).encode()
 
 
 def _metadata(pid: int, tid: int, name: str, args: dict[str, Any]) -> bytes:
     return (
         f'{{"ph": "M", "name": "{name}", "pid": {pid}, "tid": {tid}, "ts": 0, '
-        f'"args": {json.dumps(args)}}}'
-    ).encode()
+        f'"args": {_json(args)}}}'
+    ).encode("utf-8", "backslashreplace")
+
+
+def _json(value: object) -> str:
+    """JSON with letters as they are: the UI shows an escape of one as its six characters."""
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _row_id(text: str) -> str:
     """A pid or tid as the store keeps it (text), as a number again where it is one."""
-    return text if text.isascii() and text.isdigit() else json.dumps(text)
+    return text if text.isascii() and text.isdigit() else _json(text)

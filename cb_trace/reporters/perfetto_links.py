@@ -36,14 +36,17 @@ def served_url() -> str:
     return f"http://{host}:{port}/{SERVED_NAME}"
 
 
-def deep_link(ui: str, target: Target) -> str:
-    """The link that opens the served trace in a Perfetto UI with ``target`` selected."""
+def deep_link(ui: str, target: Target, trace: str | None = None) -> str:
+    """The link that opens a trace in a Perfetto UI with ``target`` selected.
+
+    :param trace: where the UI fetches the trace; by default where ``--open`` serves it.
+    """
     pinned = [_exactly(target.row), *(_starting(name) for name in target.streams)]
     commands = [
         {"id": "dev.perfetto.PinTracksByRegex", "args": [pattern]} for pattern in pinned
     ] + [{"id": "dev.perfetto.ExpandTracksByRegex", "args": ["^cb-trace"]}]
     fields: Sequence[tuple[str, str | int]] = (
-        ("url", served_url()),
+        ("url", trace or served_url()),
         ("ts", target.ts_ns),
         ("dur", target.dur_ns),
         ("pid", target.pid),

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from cb_trace.errors import CbTraceError
 from cb_trace.reporters.perfetto_links import SERVED_ADDRESS, SERVED_NAME
+
+PATIENCE = 15.0  # seconds in which a page that may fetch the file has done so
 
 
 class _Server(HTTPServer):
@@ -20,6 +23,7 @@ class _Server(HTTPServer):
         super().__init__(address, _Handler)
         self.file = file
         self.origin = origin
+        self.asked = False
         self.done = False
 
 
@@ -27,6 +31,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
     def do_OPTIONS(self) -> None:
+        self.server.asked = True
         self.send_response(204)
         self._allow()
         self.send_header("Access-Control-Allow-Methods", "GET")
@@ -38,6 +43,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not self._is_ours():
             self.send_error(404)
             return
+        self.server.asked = True
         self.send_response(200)
         self._allow()
         self.send_header("Content-Type", "application/octet-stream")
@@ -76,8 +82,16 @@ def open_server(file: Path, origin: str, address: tuple[str, int] = SERVED_ADDRE
         ) from error
 
 
-def serve_once(server: _Server) -> None:
-    """Answer requests until the file was fetched."""
+def serve_once(server: _Server, waiting: Callable[[], None], patience: float = PATIENCE) -> None:
+    """Answer requests until the file was fetched.
+
+    :param waiting: called once where nobody asks for ``patience`` seconds.
+    """
+    server.timeout = patience
+    told = False
     with server:
         while not server.done:
             server.handle_request()
+            if not server.asked and not told:
+                told = True
+                waiting()

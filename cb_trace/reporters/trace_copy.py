@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -162,11 +162,20 @@ class _Events:
         window.position = len(window.data) if following is None else following.end()
 
 
-def copy_trace(source: Path, out: IO[bytes], appended: Iterable[bytes]) -> CopyReport:
-    """Write ``source`` with more events at the end of its array.
+def copy_trace(
+    source: Path,
+    out: IO[bytes],
+    appended: Iterable[bytes],
+    *,
+    ahead: Iterable[bytes] = (),
+    windows: Sequence[tuple[int, int]] = (),
+) -> CopyReport:
+    """Write ``source`` with more events before and after those of its array.
 
     :param source: a Kineto file, compressed or not; told by content.
     :param appended: events as JSON text, one each.
+    :param ahead: the same, to stand before the file's own.
+    :param windows: stretches of time, ns; events outside all of them are left out. Empty: none are.
     :raises CbTraceError: the file holds no event array.
     """
     with source.open("rb") as raw:
@@ -182,7 +191,8 @@ def copy_trace(source: Path, out: IO[bytes], appended: Iterable[bytes]) -> CopyR
             )
         out.write(b'"traceEvents": [\n')
         events = _Events(window)
-        _write_joined(out, events, appended)
+        kept = _inside(events, windows) if windows else events
+        _write_joined(out, ahead, kept, appended)
         out.write(b"\n]")
         if first == b"{" and not events.truncated:
             _copy_header(window, out, last=True)
@@ -207,6 +217,28 @@ def _copy_header(window: _Window, out: IO[bytes], *, last: bool) -> bool:
             pair = name + b": " + value
             out.write(b",\n" + pair if last else pair + b",\n")
     return False
+
+
+def _inside(pieces: Iterable[bytes], windows: Sequence[tuple[int, int]]) -> Iterator[bytes]:
+    """The events of whole pieces that have no time, or one that touches a window."""
+    for piece in pieces:
+        found = [m.group() for m in _VALUE.finditer(piece) if _touches(m.group(), windows)]
+        if found:
+            yield b",\n".join(found)
+
+
+def _touches(event: bytes, windows: Sequence[tuple[int, int]]) -> bool:
+    import orjson
+
+    try:
+        fields = orjson.loads(event)
+        # Only chosen by this number, never written: a double is near enough.
+        start = 1000 * float(fields["ts"])
+        end = start + 1000 * float(fields.get("dur") or 0)
+        timeless = fields.get("ph") == "M"
+    except (orjson.JSONDecodeError, TypeError, ValueError, KeyError, AttributeError):
+        return True
+    return timeless or any(start <= last and end >= first for first, last in windows)
 
 
 def _write_joined(out: IO[bytes], *parts: Iterable[bytes]) -> None:

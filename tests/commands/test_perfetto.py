@@ -25,8 +25,13 @@ def annotated(cli: Cli, profile: Path, *more: str | Path) -> tuple[list[Any], li
     assert outcome.status == 0, outcome.err
     document = json.loads(gzip.decompress(target.read_bytes()))
     assert set(document) == {"schemaVersion", "deviceProperties", "traceEvents"}
-    events = document["traceEvents"]
-    return events[: len(TRACE)], events[len(TRACE) :], outcome.out
+    ours = [event for event in document["traceEvents"] if is_ours(event)]
+    theirs = [event for event in document["traceEvents"] if not is_ours(event)]
+    return theirs, ours, outcome.out
+
+
+def is_ours(event: Any) -> bool:
+    return bool(event.get("cat") == "cb_trace" or event["pid"] == 1_000_000_001)
 
 
 def test_kinetos_events_are_all_there_and_equal(cli: Cli, traced: Path) -> None:
@@ -125,7 +130,8 @@ def test_the_header_is_filtered(cli: Cli, traced: Path) -> None:
 
 def test_plain_json_and_default_name(cli: Cli, traced: Path) -> None:
     assert cli("perfetto", traced, "-o", traced.with_name("a.json")).status == 0
-    assert json.loads(traced.with_name("a.json").read_bytes())["traceEvents"][: len(TRACE)] == TRACE
+    events = json.loads(traced.with_name("a.json").read_bytes())["traceEvents"]
+    assert [event for event in events if not is_ours(event)] == TRACE
     assert cli("perfetto", traced).status == 0
     assert traced.with_name("traced.annotated.json.gz").is_file()
 

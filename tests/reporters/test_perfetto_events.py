@@ -69,6 +69,8 @@ def test_hostile_names_stay_valid_json() -> None:
     hostile = Slice(row="r", name=name, start_ns=1, dur_ns=2, args={"path": name, "gone": None})
     event = json.loads(events.slice_event(9, Placed(hostile, 3, "r")))
     assert (event["name"], event["args"]) == (name, {"path": name})
+    plain = events.slice_event(9, Placed(Slice(row="r", name="שלום", start_ns=1, dur_ns=2), 3, "r"))
+    assert "שלום".encode() in plain  # the UI does not read \\u escapes of letters
     assert (event["pid"], event["tid"], event["ts"], event["dur"]) == (9, 3, 0.001, 0.002)
 
 
@@ -78,7 +80,7 @@ def test_numbers_that_json_lacks_are_left_out() -> None:
 
 
 def test_flow_ends_name_rows_as_the_file_does() -> None:
-    assert json.loads(events.flow_end(4, "0", "stream 7", 1500)) == {
-        "ph": "f", "cat": "cb_trace", "name": "launches", "id": 4, "pid": 0, "tid": "stream 7",
+    assert json.loads(events.flow_end(4, "25 %", "0", "stream 7", 1500)) == {
+        "ph": "f", "cat": "cb_trace", "name": "25 %", "id": 4, "pid": 0, "tid": "stream 7",
         "ts": 1.5, "bp": "e",
     }  # fmt: skip

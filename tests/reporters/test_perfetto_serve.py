@@ -19,7 +19,7 @@ def test_one_file_once(tmp_path: Path) -> None:
     file.write_bytes(b"trace")
     server = open_server(file, UI, ("127.0.0.1", 0))
     port = int(server.server_address[1])
-    thread = threading.Thread(target=serve_once, args=(server,))
+    thread = threading.Thread(target=serve_once, args=(server, lambda: None))
     thread.start()
     assert ask(port, "GET", "/any%20name.json.gz")[0] == 404
     assert ask(port, "GET", "/../secret")[0] == 404

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-_SECONDS = 60.0
+_SECONDS = 120.0
+DRAWN = "document.documentElement?.dataset.ready === ''"
 _KEYS = {"Enter": 13, "Escape": 27, "Home": 36, "End": 35, "Backspace": 8, "Tab": 9}
 _KEYS |= {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
 
@@ -75,9 +76,15 @@ class Browser:
         return decoded
 
     def open(
-        self, address: str, *, width: int = 1300, height: int = 900, dark: bool = False
+        self,
+        address: str,
+        *,
+        width: int = 1300,
+        height: int = 900,
+        dark: bool = False,
+        ready: str = DRAWN,
     ) -> Page:
-        """A page that has drawn itself."""
+        """A page that has drawn itself; ``ready`` is the expression that says so."""
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         page = Page(self, session, target)
@@ -87,7 +94,7 @@ class Browser:
         page.resize(width, height)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         page.call("Emulation.setEmulatedMedia", features=[scheme])
-        page.go(address)
+        page.go(address, ready)
         return page
 
     def close(self) -> None:
@@ -110,10 +117,10 @@ class Page:
     def call(self, method: str, **params: Any) -> dict[str, Any]:
         return self._browser.call(method, self._session, **params)
 
-    def go(self, address: str) -> None:
+    def go(self, address: str, ready: str = DRAWN) -> None:
         self.call("Page.navigate", url="about:blank")
         self.call("Page.navigate", url=address)
-        self.wait("document.documentElement?.dataset.ready === ''")
+        self.wait(ready)
 
     def resize(self, width: int, height: int) -> None:
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}

@@ -11,11 +11,7 @@ SELECT
   module.path,
   module.class,
   module.depth,
-  figures.cost_us,
-  figures.isolated_us,
-  figures.error_us,
-  figures.error_ratio,
-  figures.verdict,
+  figures.* EXCLUDE (run_id, deployment, path, class, phase, ts_ns, dur_ns),
   NOT EXISTS (
     FROM module_call AS child WHERE child.parent_call_id = call.call_id
   ) AS is_leaf

@@ -212,9 +212,11 @@ export class Shell {
   }
 }
 
-// Only an address of the web: a profile may be a stranger's.
+// Only an address of the web: a profile may be a stranger's. Under `cb-trace serve` UI and trace come
+// from its own address; the UI takes a whole one only.
 export function perfettoLink(report, i) {
-  const { prefix, rest } = report.raw.links;
-  const link = rest[i] === null || rest[i] === undefined ? null : (report.raw.perfetto ?? prefix) + rest[i];
-  return link && /^(https?:\/\/|\/perfetto\/)/.test(link) ? link : null;
+  const { links: { prefix, rest }, perfetto } = report.raw;
+  if (rest[i] === null || rest[i] === undefined) return null;
+  if (perfetto) return `${perfetto.ui}#!/?url=${encodeURIComponent(location.origin + perfetto.trace)}${rest[i]}`;
+  return /^https?:\/\//.test(prefix) ? prefix + rest[i] : null;
 }
