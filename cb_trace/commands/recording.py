@@ -13,6 +13,14 @@ if TYPE_CHECKING:
     from cb_trace.bundle import Manifest, Mode
     from cb_trace.capture.options import Dtype, RecordOptions, StepPhase
 
+# Notes that whoever records should see before anyone reads the figures.
+SAID_AT_ONCE = {
+    "compile provenance unavailable",
+    "compiled model",
+    "instrumentation changed the kernels",
+    "kernels vary",
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
@@ -109,5 +117,8 @@ def say_replays(manifest: Manifest) -> None:
         taken = {record.path for record in manifest.knockouts if not record.skipped}
         left = {record.path for record in manifest.knockouts} - taken
         say(f"knocked out {len(taken)} modules, skipped {len(left)}")
+    for note in manifest.notes:
+        if note.reason in SAID_AT_ONCE:
+            say(f"note: {note.reason}: {note.detail}")
     if any(note.reason == "interrupted" for note in manifest.notes):
         say("interrupted: what was measured until then is kept")
