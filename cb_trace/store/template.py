@@ -26,7 +26,8 @@ STORAGE_VERSION = "v1.2.0"
 BLOCK_SIZE = 65536
 SCRIPTS = (
     "schema.sql", "causal_schema.sql", "work_schema.sql", "hta_schema.sql",
-    "view_steps.sql", "views.sql", "view_kernel_diff.sql", "view_roofline.sql", "view_overheads.sql",
+    "view_steps.sql", "views.sql", "view_kernel_diff.sql", "view_roofline.sql",
+    "view_overheads.sql", "view_compile.sql",
 )  # fmt: skip
 
 

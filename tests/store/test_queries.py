@@ -13,7 +13,7 @@ from cb_trace.store import Query, named_queries, named_query, open_profile
 from tests.store.profiles import BLOCK_0, FC_0, HEAD, base_rows, opened, replay, write_profile
 
 NAMES = [
-    "host_overheads",
+    "compile_opportunity", "compile_promise", "host_overheads",
     "hta_disagreements", "isolation_error", "kernels_of_module", "launch_bound", "memory",
     "module_tree",
     "overlap", "roofline", "step_time", "top_modules", "unattributed",
@@ -81,7 +81,7 @@ def test_a_header_tells_question_columns_units_and_an_example(
 def test_an_unknown_query_names_close_ones() -> None:
     with pytest.raises(CbTraceError, match=r"'top_module' \(did you mean top_modules"):
         named_query("top_module")
-    with pytest.raises(CbTraceError, match="there are: host_overheads"):
+    with pytest.raises(CbTraceError, match="there are: compile_opportunity"):
         named_query("../../etc/passwd")
 
 

@@ -73,6 +73,6 @@ def test_the_public_views_are_those_of_the_design(profile: DuckDBPyConnection) -
     views = columns_of(profile, "view")
     assert {name for name in views if not name.startswith("_")} == {
         "compare", "coverage", "step_partition", "fused_kernel", "kernel_diff", "roofline",
-        "host_overhead", "memory_by_module",
+        "host_overhead", "memory_by_module", "compile_opportunity",
     }  # fmt: skip
     assert list(views["compare"]) == COMPARE.split()
