@@ -70,36 +70,6 @@ def time_block(
         judged_at = len(samples) * JUDGE_FACTOR
 
 
-def time_pairs(
-    first: Run,
-    second: Run,
-    device: torch.device,
-    *,
-    min_pairs: int = 10,
-    max_seconds: float = 2.0,
-    noise_ratio: float = 0.005,
-) -> tuple[list[int], list[int]]:
-    """Bare wall nanoseconds of two runs in turn (A B A B …), a pair a place of both lists.
-
-    Sampling ends at ``max_seconds``, or before when the differences' median is known to
-    ``noise_ratio`` of itself; with ``min_pairs`` at the least in either case.
-    """
-    empty = empty_window_ns(device)
-    calls = calls_per_sample(first, device)
-    one: list[int] = []
-    other: list[int] = []
-    begin = time.perf_counter()
-    while True:
-        for run, samples in ((first, one), (second, other)):
-            samples.append(max(0, round((_window_ns(run, device, calls) - empty) / calls)))
-        if len(one) < min_pairs:
-            continue
-        differences = [a - b for a, b in zip(one, other, strict=True)]
-        sure = len(one) >= 3 * min_pairs and noise(differences) <= noise_ratio
-        if sure or time.perf_counter() - begin >= max_seconds:
-            return one, other
-
-
 def calls_per_sample(run: Run, device: torch.device) -> int:
     """How many runs back to back make a window that dwarfs the timer's resolution and cost."""
     goal = max(MIN_WINDOW_NS, WINDOW_FACTOR * empty_window_ns(device))

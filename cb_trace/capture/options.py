@@ -12,7 +12,7 @@ from cb_trace.errors import CbTraceError
 if TYPE_CHECKING:
     import torch
 
-    from cb_trace.replay.knockout import KnockoutOptions
+    from cb_trace.replay.knockout import Job, KnockoutOptions
 
 Dtype = Literal["fp32", "bf16", "fp16"]
 StepPhase = Literal["forward", "train"]
@@ -47,6 +47,7 @@ class RecordOptions:
     replay_seconds: float = 25.0  # for all isolated timing
     profiled_calls: int = 3  # of every replay
     knockout: KnockoutOptions | None = None  # modules to take out of the step
+    speedups: tuple[Job, ...] = ()  # modules to run on a part of their batch
     ceilings: tuple[CeilingRecord, ...] = ()  # known of this device
     measure_ceilings: bool = False  # measure them; takes seconds
     max_capture_bytes: int | None = None  # of live inputs; None: half of the free memory

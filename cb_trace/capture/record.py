@@ -20,7 +20,6 @@ from torch.nn.parameter import is_lazy
 
 from cb_trace.bundle import (
     Deployment,
-    KnockoutRecord,
     Manifest,
     Note,
     Phase,
@@ -32,6 +31,7 @@ from cb_trace.bundle import (
     write_bundle,
 )
 from cb_trace.capture.bare import BareSteps, unsteady
+from cb_trace.capture.changed import ChangedSteps
 from cb_trace.capture.counting import Counting
 from cb_trace.capture.environment import Environment, environment
 from cb_trace.capture.given import Given, as_written
@@ -57,7 +57,6 @@ from cb_trace.errors import CbTraceError
 from cb_trace.providers.workload import Workload
 from cb_trace.replay.clock import clock_of
 from cb_trace.replay.graph import GraphCapture, capture_step
-from cb_trace.replay.knockout import check_paths, chosen_modules, knock_out
 from cb_trace.replay.likes import calls_seen
 from cb_trace.replay.schedule import TURNS
 from cb_trace.replay.walk import Replayer, ReplayOptions
@@ -134,7 +133,6 @@ class _Recording:
         self.bare = BareSteps(self.device, options, clock_of(self.device), progress)
         self.samples: list[StepSamples] = []
         self.traces: list[TraceRecord] = []
-        self.knockouts: list[KnockoutRecord] = []
         self.notes: list[Note] = [grad_note(uses_grad(workload, options)), *given.notes()]
         self.deployment: Deployment = "graph" if options.graphed else "eager"
 
@@ -146,8 +144,10 @@ class _Recording:
         warm_up(self.step, self.workload.name, self.options.warmup, self.device)
         self.counting.warmed_up()
         self.tree: ModuleTree = module_tree(self.workload.model)
-        if self.options.knockout is not None:
-            check_paths(self.options.knockout, self.tree.modules)
+        phase: Phase = "step" if self.trains else "forward"
+        self.changed = ChangedSteps(
+            self.workload.model, self.tree, self.options, self.device, phase, self.progress
+        )
         self.replayer = self._replayer()
         if self.replayer:
             self.progress("live inputs")
@@ -173,13 +173,21 @@ class _Recording:
             traces=self.traces,
             step_samples=self.samples,
             replays=replays,
-            notes=[*self.notes, *own, *notes, *changes, *self.counting.notes()],
+            notes=[
+                *self.notes,
+                *own,
+                *notes,
+                *changes,
+                *self.changed.notes,
+                *self.counting.notes(),
+            ],
             parameters=self.tree.parameters,
             costs=self.counting.costs,
             memories=self.counting.memories,
             ceilings=self.counting.ceilings,
             graphs=self.graphs,
-            knockouts=self.knockouts,
+            knockouts=self.changed.knockouts,
+            speedups=self.changed.speedups,
         )
 
     def _measure(self, how: Deployed) -> None:
@@ -219,7 +227,8 @@ class _Recording:
             with how.off():
                 more = next(alone, None) is not None
             if more and turn < TURNS:
-                self._interruptible(partial(self._knock_out, turn))
+                replays = self.replayer.records if self.replayer else []
+                self._interruptible(partial(self.changed.part, how, turn, replays))
             turn += 1
         self.bare.block(turn)
         self.samples += self.bare.samples()
@@ -262,34 +271,6 @@ class _Recording:
         if self.trains:  # gradients of the broken capture lie in memory that is gone
             self.workload.model.zero_grad(set_to_none=True)
         return captured
-
-    def _knock_out(self, part: int) -> None:
-        """Every third of the modules to knock out, chosen after the first turn of them alone."""
-        options = self.options.knockout
-        if options is None:
-            return
-        if self.options.compiled:
-            if part == 0:
-                detail = "a module cannot be taken out of compiled code"
-                self.notes.append(Note(reason="no knock-out", detail=detail))
-            return
-        replays = self.replayer.records if self.replayer else []
-        if part == 0:
-            self.knocked_out = chosen_modules(options, replays, self.tree.modules)
-        paths = self.knocked_out[part::TURNS]
-        if not paths:
-            return
-        seconds = options.budget_seconds * len(paths) / len(self.knocked_out)
-        self.knockouts += knock_out(
-            self.tree.modules,
-            self.step,
-            self.device,
-            "step" if self.trains else "forward",
-            replace(options, top=0, paths=tuple(paths), budget_seconds=seconds),
-            replays,
-            graph=self.options.graph or self.options.graphed,
-            progress=self.progress,
-        )
 
     def _profile(self, how: Deployed, run: Step) -> None:
         self.progress("profiled steps")

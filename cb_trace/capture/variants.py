@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import nn
@@ -52,7 +52,7 @@ class CompiledWay:
         self._whole: Callable[..., Any] | None = None
         self._found: Any = None
 
-    def __enter__(self) -> CompiledWay:
+    def __enter__(self) -> Self:
         self._found = vars(self._model).get(_SLOT)
         return self
 
@@ -118,10 +118,8 @@ class CompiledWay:
         """
         breaks = _breaks()
         provenance = Provenance(self._owners)
-        config: Any = torch._inductor.config
         try:
-            # A graph taken from a cache is not compiled, and nobody sees it.
-            with provenance.collecting(), config.patch(fx_graph_cache=False):
+            with provenance.collecting():
                 settle(self._step)
         except Exception as error:
             raise UnfitError(f"the step cannot be compiled without it: {one_line(error)}") from None
@@ -169,7 +167,7 @@ class CompiledWay:
             self._put(before)
 
 
-_UNSEEN = "this version of PyTorch does not say what it compiled"
+_UNSEEN = "PyTorch does not say what it compiled, or took it from its cache"
 
 
 def work_of(graphs: Sequence[CompiledGraph]) -> Work:

@@ -22,7 +22,8 @@ class Rows(nn.Module):
 
     def __init__(self, seen: list[int], work: Callable[..., Any] = lambda x: x * 2) -> None:
         super().__init__()
-        self.work, self.tell = work, lambda rows: seen.extend([rows])
+        self.work: Callable[..., Any] = work
+        self.tell: Callable[[int], None] = lambda rows: seen.extend([rows])
 
     def forward(self, x: torch.Tensor, *more: Any, **named: Any) -> Any:
         self.tell(x.shape[0])

@@ -1,0 +1,122 @@
+"""Steps with a module changed: which ones a recording measures, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from cb_trace.bundle import KnockoutRecord, Note, Phase, ReplayRecord, SpeedupRecord
+from cb_trace.capture.modes import Deployed
+from cb_trace.capture.options import RecordOptions
+from cb_trace.capture.owners import Owners
+from cb_trace.capture.tree import ModuleTree
+from cb_trace.capture.variants import CompiledWay
+from cb_trace.replay.knockout import (
+    Job,
+    KnockoutOptions,
+    check_paths,
+    chosen_modules,
+    knock_out,
+    speed_up,
+)
+from cb_trace.replay.schedule import TURNS
+from cb_trace.replay.ways import Way
+
+SPEEDUP_SECONDS = 5.0  # for each
+
+
+class ChangedSteps:
+    """Knock-outs and speed-ups of one recording: :meth:`part` measures some of them.
+
+    :raises CbTraceError: they name a module that the model does not have.
+    """
+
+    def __init__(  # noqa: PLR0917 - the parts of one recording, named at its one call
+        self,
+        model: nn.Module,
+        tree: ModuleTree,
+        options: RecordOptions,
+        device: torch.device,
+        phase: Phase,
+        progress: Callable[[str], None],
+    ) -> None:
+        self.knockouts: list[KnockoutRecord] = []
+        self.speedups: list[SpeedupRecord] = []
+        self._model, self._tree, self._options = model, tree, options
+        self._device, self._phase, self._progress = device, phase, progress
+        self._compiled: CompiledWay | None = None
+        self._paths: list[str] = []
+        named = KnockoutOptions(paths=tuple(job.path for job in options.speedups))
+        for asked in (options.knockout, named):
+            if asked is not None:
+                check_paths(asked, tree.modules)
+
+    @property
+    def notes(self) -> list[Note]:
+        """What a reader must know of how they were compiled."""
+        return self._compiled.notes if self._compiled else []
+
+    def part(self, how: Deployed, turn: int, replays: Sequence[ReplayRecord]) -> None:
+        """Every third of the modules to knock out, chosen after the first turn of them alone; the
+        speed-ups after that turn as well.
+        """
+        if self._options.knockout is None and not self._options.speedups:
+            return
+        with self._way(how) as way:
+            if self._options.knockout is not None:
+                self._knock_out(how, way, turn, replays)
+            if turn == 0 and self._options.speedups:
+                self._speed_up(how, way, self._options.speedups)
+
+    def _knock_out(
+        self, how: Deployed, way: Way | None, turn: int, replays: Sequence[ReplayRecord]
+    ) -> None:
+        options = self._options.knockout
+        assert options is not None
+        if turn == 0:
+            self._paths = chosen_modules(options, replays, self._tree.modules)
+        paths = self._paths[turn::TURNS]
+        if not paths:
+            return
+        seconds = options.budget_seconds * len(paths) / len(self._paths)
+        self.knockouts += knock_out(
+            self._tree.modules,
+            how.step,
+            self._device,
+            self._phase,
+            replace(options, top=0, paths=tuple(paths), budget_seconds=seconds),
+            replays,
+            graph=self._graph,
+            progress=self._progress,
+            way=way,
+        )
+
+    def _speed_up(self, how: Deployed, way: Way | None, jobs: Sequence[Job]) -> None:
+        self.speedups += speed_up(
+            self._tree.modules,
+            how.step,
+            self._device,
+            jobs,
+            KnockoutOptions(budget_seconds=SPEEDUP_SECONDS * len(jobs)),
+            graph=self._graph,
+            progress=self._progress,
+            way=way,
+        )
+
+    @property
+    def _graph(self) -> bool:
+        return self._options.graph or self._options.graphed
+
+    def _way(self, how: Deployed) -> AbstractContextManager[Way | None]:
+        """How the step runs: None as it is, or compiled."""
+        if how.model is None:
+            return nullcontext()
+        if self._compiled is None:
+            self._compiled = CompiledWay(
+                self._model, how.step, self._options.compile, Owners(self._tree), how.graphs()
+            )
+        return self._compiled
