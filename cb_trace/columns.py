@@ -240,6 +240,7 @@ KERNEL_MODULE: Schema = {  # exclusive: the innermost module
     "method": "VARCHAR",  # range, python, autograd, parameter, step, none, …
     "reason": "VARCHAR",  # why unattributed; NULL where attributed
     "bytes": "BIGINT",  # what the module's part moves, where that is known
+    "confidence": "VARCHAR",  # exact, matched, split, none
 }
 REPLAY_KERNEL: Schema = {
     "replay_id": "INTEGER",  # of the measurement (measured_id)

@@ -223,7 +223,16 @@ def _kernel_module(known: pl.DataFrame, parts: pl.DataFrame, first_call_id: int)
         ns=pl.col("dur_ns"),
     )
     schema = polars_schema("kernel_module")
-    return pl.concat([_conform(whole, schema), _conform(split_by_shares(parts), schema)])
+    rows = pl.concat([_conform(whole, schema), _conform(split_by_shares(parts), schema)])
+    return rows.with_columns(confidence=_CONFIDENCE)
+
+
+_CONFIDENCE = (
+    pl.when(pl.col("module_id").is_null()).then(pl.lit("none"))
+    .when(pl.col("share") < 1.0).then(pl.lit("split"))
+    .when(pl.col("method").is_in(["inductor", "graph_order"])).then(pl.lit("matched"))
+    .otherwise(pl.lit("exact"))
+)  # fmt: skip
 
 
 def _conform(frame: pl.DataFrame, schema: dict[str, pl.DataType]) -> pl.DataFrame:

@@ -301,7 +301,7 @@ COMMENT ON COLUMN module_call.dur_ns IS 'Duration on the CPU, ns';
 
 CREATE TABLE kernel_module (
     kernel_id BIGINT, module_id INTEGER, call_id BIGINT, phase VARCHAR, share DOUBLE, ns BIGINT,
-    method VARCHAR, reason VARCHAR, bytes BIGINT
+    method VARCHAR, reason VARCHAR, bytes BIGINT, confidence VARCHAR
 );
 COMMENT ON TABLE kernel_module IS
     'One kernel''s share in one module, exclusive: the innermost module';
@@ -318,6 +318,9 @@ COMMENT ON COLUMN kernel_module.method IS
 COMMENT ON COLUMN kernel_module.reason IS 'Why unattributed; NULL where attributed';
 COMMENT ON COLUMN kernel_module.bytes IS
     'Bytes that the module''s part moves by its tensors'' sizes; NULL where not known';
+COMMENT ON COLUMN kernel_module.confidence IS
+    'exact (by links that the trace states), matched (with what was compiled or captured, by name '
+    'and order), split (one of several modules, by bytes or FLOPs) or none';
 
 CREATE TABLE replay_kernel (
     replay_id INTEGER, iteration INTEGER, position INTEGER, kernel_id BIGINT

@@ -169,6 +169,7 @@ WITH placed AS (
         CASE WHEN part.module_id IS NULL THEN 'unattributed' ELSE 'attributed' END AS status,
         part.phase,
         part.method,
+        part.confidence,
         part.reason,
         part.ns
     FROM kernel
@@ -179,6 +180,7 @@ WITH placed AS (
         CASE WHEN call.kernel_id IS NULL THEN 'between replays' ELSE 'replay' END AS status,
         NULL AS phase,
         NULL AS method,
+        NULL AS confidence,
         NULL AS reason,
         kernel.dur_ns AS ns
     FROM kernel
@@ -189,7 +191,7 @@ WITH placed AS (
 ), unplaced AS (
     SELECT
         kernel.trace_id, 'unattributed' AS status, NULL AS phase, NULL AS method,
-        'not examined' AS reason, kernel.dur_ns AS ns
+        NULL AS confidence, 'not examined' AS reason, kernel.dur_ns AS ns
     FROM kernel
     ANTI JOIN kernel_module USING (kernel_id)
     JOIN trace USING (trace_id)
@@ -200,14 +202,14 @@ WITH placed AS (
     UNION ALL SELECT * FROM unplaced
 ), summed AS (
     SELECT
-        trace_id, status, phase, method, reason,
+        trace_id, status, phase, method, confidence, reason,
         count(*) AS events,
         coalesce(sum(ns), 0)::BIGINT AS ns,
         NULL::BIGINT AS flaw_ns
     FROM part
     GROUP BY ALL
     UNION ALL
-    SELECT trace_id, 'noted', NULL, NULL, reason, events, NULL, ns FROM drop
+    SELECT trace_id, 'noted', NULL, NULL, NULL, reason, events, NULL, ns FROM drop
 )
 SELECT
     trace.run_id,
@@ -217,6 +219,7 @@ SELECT
     summed.status,
     summed.phase,
     summed.method,
+    summed.confidence,
     summed.reason,
     summed.events,
     summed.ns,
@@ -237,6 +240,8 @@ COMMENT ON COLUMN coverage.status IS
     '(repaired, dropped, clamped, unlinked on reading)';
 COMMENT ON COLUMN coverage.phase IS 'Phase';
 COMMENT ON COLUMN coverage.method IS 'Evidence of the attribution';
+COMMENT ON COLUMN coverage.confidence IS
+    'How sure: exact, matched (by name and order), split (over several modules), none';
 COMMENT ON COLUMN coverage.reason IS 'Why unattributed, or what was noted';
 COMMENT ON COLUMN coverage.events IS
     'Device activities, one of several modules once a module; for noted rows, events of any kind';

@@ -62,6 +62,9 @@ def check(events: TraceEvents, attributed: Attributed) -> None:
     assert whole.filter(pl.col("share").ne_missing(1.0)).is_empty()
     assert rows.filter(pl.col("module_id").is_null() != pl.col("reason").is_not_null()).is_empty()
     assert rows.filter((pl.col("method") == "none") != pl.col("module_id").is_null()).is_empty()
+    assert rows["confidence"].is_in(["exact", "matched", "split", "none"]).all()
+    unsure = rows.filter((pl.col("confidence") == "none") != pl.col("module_id").is_null())
+    assert unsure.is_empty()
     calls = attributed.module_call
     own = rows.filter(~pl.col("method").str.starts_with("graph_"))  # those have a capture's calls
     held = own.join(calls, on=["call_id", "module_id"], how="semi")
