@@ -1,4 +1,7 @@
-"""A compiled training step from the model to the profile: every product's owner by its sizes."""
+"""Compiled steps from the model to the profile: every product's owner by its sizes.
+
+On the CPU, with Inductor's kernel profiling on: otherwise its fused kernels do not show.
+"""
 
 from __future__ import annotations
 
@@ -6,73 +9,53 @@ import gzip
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-import torch
-from torch import Tensor, nn
 
 from cb_trace.capture.record import record
 from cb_trace.conduct import ingest
-from cb_trace.providers.workload import Workload
+from tests.capture.models import towers
 from tests.capture.test_record import QUICK
+from tests.distinct import PRODUCTS, SIZES, Net, net, product_owner
 from tests.test_conduct import rows
 
 # PyTorch's own import of its compiler (2.13).
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
 
-ROWS = 32
-SIZES = {  # in and out of each Linear: no two alike, so a product's sizes name its module
-    (48, 64): "up", (64, 96): "a.fc", (96, 64): "a.proj", (64, 80): "mid", (80, 112): "b.fc",
-    (112, 80): "b.proj", (80, 10): "head",
-}  # fmt: skip
+COMPILE = replace(QUICK, mode="compile", replay=False, compare_plain=False)
+FUSED = """
+    SELECT DISTINCT module.path, kernel.name FROM kernel_module AS part
+    JOIN kernel USING (kernel_id) JOIN module USING (module_id)
+    WHERE part.phase = 'forward' AND contains(kernel.name, 'cpp_fused') AND step = 0
+"""
+LOST = "SELECT reason, ns FROM coverage WHERE status = 'unattributed' AND ns > 0"
 
 
-class Block(nn.Module):
-    def __init__(self, width: int, hidden: int) -> None:
-        super().__init__()
-        self.norm, self.act = nn.LayerNorm(width), nn.GELU()
-        self.fc, self.proj = nn.Linear(width, hidden), nn.Linear(hidden, width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        done: Tensor = self.proj(self.act(self.fc(self.norm(x))))
-        return x + done
-
-
-class Net(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.up, self.a, self.mid = nn.Linear(48, 64), Block(64, 96), nn.Linear(64, 80)
-        self.b, self.head = Block(80, 112), nn.Linear(80, 10)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.head(self.b(self.mid(self.a(self.up(x)))))
-        return y
-
-
-@pytest.fixture(scope="module")
-def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module", params=["train", "forward"])
+def recorded(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, Path]:
+    """What was recorded, and the profile of it."""
     folder = tmp_path_factory.mktemp("compiled")
     (folder / "bundle").mkdir()
-    work = Workload(name="net", model=Net(), args=(torch.randn(ROWS, 48),))
-    quick = replace(QUICK, mode="compile", phase="train", replay=False, compare_plain=False)
-    record(work, folder / "bundle", quick)
-    return ingest(folder / "bundle", folder / "net.duckdb").profile
+    record(net(), folder / "bundle", replace(COMPILE, phase=request.param))
+    return request.param, ingest(folder / "bundle", folder / "net.duckdb").profile
 
 
-def owner(name: str, dims: list[list[int]]) -> tuple[str, str]:
-    """Module and phase of a product, by the sizes of its inputs."""
-    if name == "aten::addmm":  # bias, input, weight transposed
-        return SIZES[dims[2][0], dims[2][1]], "forward"
-    left, right = dims[0], dims[1]  # of a weight's gradient, or of an input's
-    outputs = left[1] if left[0] == ROWS else left[0]
-    return SIZES[right[1], outputs], "backward"
+@pytest.fixture
+def profile(recorded: tuple[str, Path]) -> Path:
+    return recorded[1]
 
 
 def test_every_product_has_the_owner_that_its_sizes_tell(profile: Path) -> None:
     text = gzip.decompress((profile.parent / "bundle/context.json.gz").read_bytes())
     slices = [e for e in json.loads(text)["traceEvents"] if e.get("cat") == "cpu_op"]
-    products = [e for e in slices if e["name"] in {"aten::addmm", "aten::mm"}]
-    wanted = [owner(e["name"], e["args"]["Input Dims"]) for e in sorted(products, key=_start)]
+    products = sorted((e for e in slices if e["name"] in PRODUCTS), key=_start)
+    wanted = [  # here addmm is never taken apart, and no backward has one
+        (product_owner(e["args"]["Input Dims"], backward=e["name"] == "aten::mm"), e["name"])
+        for e in products
+    ]
     found = rows(
         profile,
         "SELECT any_value(module.path), any_value(part.phase), count(DISTINCT part.module_id) "
@@ -80,7 +63,8 @@ def test_every_product_has_the_owner_that_its_sizes_tell(profile: Path) -> None:
         "LEFT JOIN module USING (module_id) WHERE op.name IN ('aten::addmm', 'aten::mm') "
         "GROUP BY op_id, op.start_ns ORDER BY op.start_ns",
     )
-    assert found == [(path, phase, 1) for path, phase in wanted]
+    phases = {"aten::addmm": "forward", "aten::mm": "backward"}
+    assert found == [(path, phases[name], 1) for path, name in wanted]
     assert {path for path, _ in wanted} == set(SIZES.values())
 
 
@@ -90,12 +74,7 @@ def _start(event: dict[str, float]) -> float:
 
 def test_fused_kernels_are_of_their_modules(profile: Path) -> None:
     """Forward: a norm, a GELU or a residual sum each; the sums are the blocks' own."""
-    found = rows(
-        profile,
-        "SELECT DISTINCT module.path, kernel.name FROM kernel_module AS part "
-        "JOIN kernel USING (kernel_id) JOIN module USING (module_id) "
-        "WHERE part.phase = 'forward' AND contains(kernel.name, 'cpp_fused') AND step = 0",
-    )
+    found = rows(profile, FUSED)
     kinds = {path: name.split("fused_")[1].rsplit("_", 1)[0] for path, name in found}
     assert kinds == {
         "a.norm": "native_layer_norm", "a.act": "gelu", "a": "add",
@@ -103,23 +82,58 @@ def test_fused_kernels_are_of_their_modules(profile: Path) -> None:
     }  # fmt: skip
 
 
-def test_all_of_the_step_is_attributed(profile: Path) -> None:
-    lost = rows(profile, "SELECT reason, ns FROM coverage WHERE status = 'unattributed' AND ns > 0")
+def test_all_of_the_step_is_attributed(recorded: tuple[str, Path]) -> None:
+    phase, profile = recorded
     methods = rows(profile, "SELECT DISTINCT phase, method FROM coverage WHERE method IS NOT NULL")
-    assert lost == []
-    assert {("forward", "inductor"), ("backward", "inductor"), ("backward", "parameter"),
-            ("optimizer", "parameter")} <= set(methods)  # fmt: skip
+    assert rows(profile, LOST) == []
+    train = {("backward", "inductor"), ("backward", "parameter"), ("optimizer", "parameter")}
+    assert {("forward", "inductor")} | (train if phase == "train" else set()) <= set(methods)
 
 
-def test_the_optimizer_is_split_by_the_parameters_bytes(profile: Path) -> None:
+def test_the_optimizer_is_split_by_the_parameters_bytes(recorded: tuple[str, Path]) -> None:
     found = rows(
-        profile,
+        recorded[1],
         "SELECT module.path, sum(share) / count(*), any_value(bytes) FROM kernel_module "
         "JOIN module USING (module_id) WHERE phase = 'optimizer' GROUP BY ALL",
     )
     sizes = {m: sum(p.numel() * 4 for p in owner.parameters(recurse=False))
              for m, owner in Net().named_modules()}  # fmt: skip
-    sizes = {path: size for path, size in sizes.items() if size}
+    sizes = {path: size for path, size in sizes.items() if size and recorded[0] == "train"}
     assert {path: size for path, _, size in found} == sizes
     total = sum(sizes.values())
     assert {p: s for p, s, _ in found} == {p: pytest.approx(n / total) for p, n in sizes.items()}
+
+
+BY_MODULE = """
+    SELECT module.path, part.phase, count(DISTINCT op_id) FROM kernel_module AS part
+    JOIN kernel USING (kernel_id) JOIN op USING (op_id) JOIN module USING (module_id)
+    WHERE op.name IN ('aten::addmm', 'aten::mm') AND kernel.step = 0 GROUP BY ALL
+"""
+FORWARD = {
+    ("left.inner", "forward"): 1, ("left.head", "forward"): 1, ("right.inner", "forward"): 1,
+    ("right.head", "forward"): 1, ("twice", "forward"): 2, ("frozen", "forward"): 1,
+    ("again.up", "forward"): 1, ("again.down", "forward"): 1, ("out", "forward"): 1,
+}  # fmt: skip
+BACKWARD = {  # inputs need no gradient, the frozen weight neither
+    ("left.inner", "backward"): 1, ("left.head", "backward"): 2, ("right.inner", "backward"): 1,
+    ("right.head", "backward"): 2, ("twice", "backward"): 4, ("frozen", "backward"): 1,
+    ("again.up", "backward"): 2, ("again.down", "backward"): 2, ("out", "backward"): 2,
+    ("again.up", "recompute"): 1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", ["eager", "compile"])
+@pytest.mark.parametrize("phase", ["forward", "train"])
+def test_the_towers_have_the_products_of_their_modules(
+    phase: str, mode: str, tmp_path: Path
+) -> None:
+    """Shared, called twice, frozen, checkpointed: each has as many as its formula has."""
+    (tmp_path / "bundle").mkdir()
+    options: Any = {"mode": mode, "phase": phase, "steps": 1}
+    record(towers(), tmp_path / "bundle", replace(COMPILE, **options))
+    profile = ingest(tmp_path / "bundle", tmp_path / "p.duckdb").profile
+    wanted = FORWARD | (BACKWARD if phase == "train" else {})
+    if (phase, mode) == ("train", "eager"):  # compiled code knows that nobody reads it
+        wanted |= {("again.down", "recompute"): 1}
+    assert {(path, of): count for path, of, count in rows(profile, BY_MODULE)} == wanted
+    assert rows(profile, LOST) == []
