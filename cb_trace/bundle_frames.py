@@ -29,6 +29,7 @@ class BundleFrames:
     replay_sample: pl.DataFrame
     note: pl.DataFrame
     knockout: pl.DataFrame
+    speedup: pl.DataFrame  # without the predictions
     bare: dict[Deployment, BareStep]
 
 
@@ -90,6 +91,7 @@ def _frames(manifest: Manifest) -> BundleFrames:
         ),
         note=note_frame(run_id, manifest.notes, ids),
         knockout=table_frame("knockout", _knockouts(manifest, ids, bare)),
+        speedup=table_frame("speedup", _speedups(manifest, ids, bare)),
         bare=bare,
     )
 
@@ -180,18 +182,40 @@ def _knockouts(
     manifest: Manifest, ids: dict[str, int], bare: Mapping[Deployment, BareStep]
 ) -> Iterable[dict[str, Any]]:
     """What the bare step lost in every knock-out."""
-    from cb_trace.analysis import interval_stats
-    from cb_trace.analysis.knockouts import paired_loss
-
     for record in manifest.knockouts:
-        found = paired_loss(record.base_ns, record.knocked_ns, bare.get(record.deployment))
+        found = _paired(record.base_ns, record.knocked_ns, bare.get(record.deployment))
         yield {
             "run_id": manifest.run.run_id, "module_id": ids[record.path], "phase": record.phase,
             "deployment": record.deployment, "skipped": record.skipped,
-            "marginal_ns": found and found.median_ns, "low_ns": found and found.low_ns,
-            "high_ns": found and found.high_ns, "samples": found and found.samples,
-            "base_ns": interval_stats(record.base_ns).median_ns if found else None,
+            "marginal_ns": found.pop("ns", None), **found,
         }  # fmt: skip
+
+
+def _speedups(
+    manifest: Manifest, ids: dict[str, int], bare: Mapping[Deployment, BareStep]
+) -> Iterable[dict[str, Any]]:
+    """What the bare step gained where a module ran on a part of its batch."""
+    for record in manifest.speedups:
+        found = _paired(record.base_ns, record.faster_ns, bare.get(record.deployment))
+        yield {
+            "run_id": manifest.run.run_id, "module_id": ids[record.path], "phase": "forward",
+            "deployment": record.deployment, "factor": record.factor, "skipped": record.skipped,
+            "saved_ns": found.pop("ns", None), **found,
+        }  # fmt: skip
+
+
+def _paired(base: list[int], changed: list[int], bare: BareStep | None) -> dict[str, int]:
+    """``ns`` with its bounds, of the pairs where there are any."""
+    from cb_trace.analysis import interval_stats
+    from cb_trace.analysis.knockouts import paired_loss
+
+    found = paired_loss(base, changed, bare)
+    if found is None:
+        return {}
+    return {
+        "ns": found.median_ns, "low_ns": found.low_ns, "high_ns": found.high_ns,
+        "samples": found.samples, "base_ns": interval_stats(base).median_ns,
+    }  # fmt: skip
 
 
 def _replays(manifest: Manifest, ids: dict[str, int]) -> pl.DataFrame:

@@ -8,6 +8,8 @@ from dataclasses import replace
 import polars as pl
 
 from cb_trace import analysis, attribution
+from cb_trace.analysis.marginal import scaled_steps
+from cb_trace.analysis.speedups import predicted_speedups
 from cb_trace.bundle import Deployment, Note
 from cb_trace.bundle_frames import note_frame
 from cb_trace.ingest_run import Context, Ingest, Split, attribute, events_of
@@ -21,14 +23,13 @@ def append_marginal(
     replay: pl.DataFrame,
     bare: Mapping[Deployment, analysis.BareStep],
     device_type: str | None,
+    sequence: pl.DataFrame | None,
 ) -> pl.DataFrame:
     """Fill tables ``overhead`` and ``marginal`` of one recording; the rows of the latter."""
     run.progress("marginal costs")
-    calls = (context.source or context).found.module_call
-    parts = analysis.isolated_parts(
-        replay, pl.DataFrame(run.connection.table("replay_kernel")), calls, context.module
-    )
+    parts = _parts(run, context, replay)
     steps = {} if device_type == "cpu" else deployed_programs(context, list(bare))
+    parts = analysis.with_together(parts, steps, bare, _alone_ns(sequence))
     if "eager" in steps:
         found = analysis.host_overheads(steps["eager"], parts, run_id=context.run_id)
         run.append("overhead", found)
@@ -44,6 +45,40 @@ def append_marginal(
     )
     run.append("marginal", rows)
     return rows
+
+
+def append_speedups(
+    *,
+    run: Ingest,
+    context: Context,
+    replay: pl.DataFrame,
+    speedup: pl.DataFrame,
+    bare: Mapping[Deployment, analysis.BareStep],
+) -> pl.DataFrame:
+    """Fill table ``speedup`` of one recording, predictions included; its rows."""
+    if not speedup.is_empty():
+        parts = _parts(run, context, replay)
+        steps = {
+            deployment: scaled_steps(programs, deployment, bare[deployment], parts)
+            for deployment, programs in deployed_programs(context, list(bare)).items()
+            if programs
+        }
+        speedup = predicted_speedups(speedup, steps, context.module)
+    run.append("speedup", speedup)
+    return speedup
+
+
+def _parts(run: Ingest, context: Context, replay: pl.DataFrame) -> analysis.Parts:
+    calls = (context.source or context).found.module_call
+    kernels = pl.DataFrame(run.connection.table("replay_kernel"))
+    return analysis.isolated_parts(replay, kernels, calls, context.module)
+
+
+def _alone_ns(sequence: pl.DataFrame | None) -> dict[int, float]:
+    """How long each kernel takes with none beside it, where a sequence run says."""
+    if sequence is None:
+        return {}
+    return dict(sequence.group_by("kernel_id").agg(pl.col("ns").median()).iter_rows())
 
 
 def append_sequence(run: Ingest, context: Context, traces: Sequence[int]) -> pl.DataFrame | None:

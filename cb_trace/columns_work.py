@@ -72,6 +72,23 @@ OVERHEAD: Schema = {  # of the host, by operator, in a profiled step
     "unit": "VARCHAR",
 }
 
+SPEEDUP: Schema = {  # from the bundle: the step with a module run on a part of its batch, in turn
+    "run_id": "VARCHAR",
+    "module_id": "INTEGER",
+    "phase": "VARCHAR",  # forward
+    "deployment": "VARCHAR",
+    "factor": "INTEGER",  # the part is one factor-th
+    "saved_ns": "BIGINT",  # median of the paired differences
+    "low_ns": "BIGINT",
+    "high_ns": "BIGINT",
+    "samples": "INTEGER",
+    "base_ns": "BIGINT",  # median of the step as it is, among the pairs
+    "predicted_ns": "BIGINT",  # by the simulator: the module's time over the factor
+    "predicted_low_ns": "BIGINT",
+    "predicted_high_ns": "BIGINT",
+    "skipped": "VARCHAR",
+}
+
 WORK_TABLES: dict[str, Schema] = {
     "cost": COST,
     "uncounted_op": UNCOUNTED_OP,
@@ -79,4 +96,5 @@ WORK_TABLES: dict[str, Schema] = {
     "ceiling": CEILING,
     "kernel_class": KERNEL_CLASS,
     "overhead": OVERHEAD,
+    "speedup": SPEEDUP,
 }

@@ -40,6 +40,14 @@ from cb_trace.commands.recording import Request, is_bundle_name, record_bundle
     help="Also measure what the step loses without a module: the N costliest alone, or these.",
 )
 @click.option(
+    "--speedup",
+    "speedups",
+    multiple=True,
+    metavar="PATH=2x",
+    help="Also measure what the step gains where a module runs on half of its batch (3x: a third). "
+    "May be given again.",
+)
+@click.option(
     "--ceilings",
     metavar="[measure|FILE]",
     help="Hold modules against the device's best: measured now, or by 'doctor --measure -o FILE'.",
@@ -67,6 +75,7 @@ def command(
     no_dedup: bool,
     budget: float | None,
     knockout: str | None,
+    speedups: tuple[str, ...],
     ceilings: str | None,
     output: str | None,
     force: bool,
@@ -91,6 +100,7 @@ def command(
         dedup=not no_dedup,
         budget_seconds=budget,
         knockout=knockout,
+        speedups=speedups,
         ceilings=ceilings,
     )
     name = default_name(provider, preset, request.settings, ".duckdb", phase=phase, mode=mode)

@@ -40,6 +40,7 @@ class Request:
     dedup: bool = True
     budget_seconds: float | None = None
     knockout: str | None = None
+    speedups: tuple[str, ...] = ()
     ceilings: str | None = None  # measure, or a file
 
 
@@ -84,7 +85,7 @@ def record_bundle(request: Request, target: Path, *, force: bool) -> None:
 
 def _options(request: Request, device: str) -> RecordOptions:
     from cb_trace.capture.options import RecordOptions
-    from cb_trace.replay.knockout import parse_knockout
+    from cb_trace.replay.knockout import parse_knockout, parse_speedup
 
     options = RecordOptions(
         device=device,
@@ -97,6 +98,7 @@ def _options(request: Request, device: str) -> RecordOptions:
         wrap=request.wrap,
         dedup=request.dedup,
         knockout=None if request.knockout is None else parse_knockout(request.knockout),
+        speedups=tuple(map(parse_speedup, request.speedups)),
     )
     if request.ceilings == MEASURE:
         options = replace(options, measure_ceilings=True)
@@ -120,5 +122,8 @@ def say_replays(manifest: Manifest) -> None:
     for note in manifest.notes:
         if note.reason in SAID_AT_ONCE:
             say(f"note: {note.reason}: {note.detail}")
+    for record in manifest.speedups:
+        if record.skipped:
+            say(f"{record.path or 'the root'} on 1/{record.factor} of its batch: {record.skipped}")
     if any(note.reason == "interrupted" for note in manifest.notes):
         say("interrupted: what was measured until then is kept")
