@@ -121,7 +121,7 @@ def ingest(
 
 
 def _ingest_bundle(run: Ingest, bundle: Bundle) -> str:
-    from cb_trace.causal import append_marginal, append_sequence
+    from cb_trace.causal import append_marginal, append_sequence, append_speedups
     from cb_trace.conduct_work import append_work
 
     manifest = bundle.manifest
@@ -142,11 +142,14 @@ def _ingest_bundle(run: Ingest, bundle: Bundle) -> str:
         split = analyse(run, context, device_type, frames.bare)
         marginal = append_marginal(
             run=run, context=context, split=split, replay=replay, bare=frames.bare,
-            device_type=device_type,
+            device_type=device_type, sequence=sequence,
         )  # fmt: skip
+        speedup = append_speedups(
+            run=run, context=context, replay=replay, speedup=frames.speedup, bare=frames.bare
+        )
         _compare(
             run=run, context=context, split=split, replay=replay, sequence=sequence,
-            device_type=device_type, knockout=frames.knockout, marginal=marginal,
+            device_type=device_type, knockout=frames.knockout, marginal=marginal, speedup=speedup,
         )  # fmt: skip
     return manifest.run.run_id
 
@@ -233,6 +236,7 @@ def _compare(
     sequence: pl.DataFrame | None,
     knockout: pl.DataFrame,
     marginal: pl.DataFrame,
+    speedup: pl.DataFrame,
 ) -> None:
     """The terms of each module's error, and the verdict on it."""
     import polars as pl
@@ -261,7 +265,7 @@ def _compare(
     verdict = analysis.verdicts(
         split.partition, split.cost_bounds, term, replay, context.module,
         run_id=context.run_id, device_type=device_type,
-        knockout=knockout, marginal=marginal,
+        knockout=knockout, marginal=marginal, speedup=speedup,
     )  # fmt: skip
     run.append("verdict", verdict)
 

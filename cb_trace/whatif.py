@@ -179,8 +179,10 @@ class _Recorded:
     def scaled(self) -> dict[Deployment, Scaled]:
         """The programs of each deployment that was timed bare, scaled to it."""
         events = {"eager": self.eager, "graph": self.graph}
+        steps = {name: analysis.programs(events[name]) for name in self.bare}
+        parts = analysis.with_together(self.parts, steps, self.bare, {})
         return {
-            name: scaled_steps(analysis.programs(events[name]), name, target, self.parts)
+            name: scaled_steps(steps[name], name, target, parts)
             for name, target in self.bare.items()
         }
 

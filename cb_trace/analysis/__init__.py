@@ -6,7 +6,7 @@ Definitions: DESIGN, section 5. Every function is pure and deterministic.
 from cb_trace.analysis.context import module_context
 from cb_trace.analysis.costs import cost_bounds
 from cb_trace.analysis.error_terms import terms
-from cb_trace.analysis.marginal import marginal_costs
+from cb_trace.analysis.marginal import marginal_costs, with_together
 from cb_trace.analysis.overheads import host_overheads
 from cb_trace.analysis.partition import (
     idle_stretches,
@@ -44,4 +44,5 @@ __all__ = [
     "terms",
     "verdict",
     "verdicts",
+    "with_together",
 ]

@@ -9,16 +9,20 @@ only where, under the profiler, they alone take longer than the bare step.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from cb_trace.analysis.host_line import LAUNCH
 from cb_trace.analysis.program import Program, without_host
+from cb_trace.analysis.sharing import speed
 from cb_trace.analysis.simulate import Variants, simulate
 from cb_trace.analysis.stats import FloatArray
 
+MOST_APART = 1.5  # beyond 1 two kernels at once take longer than one after the other
+NEAR_RATIO = 0.002  # of the bare step
 _POINTS, _ROUNDS = 33, 4  # of a search: the last interval is 32⁴ times shorter than the first
 
 
@@ -31,12 +35,14 @@ class Scale:
     device: float
     gap: float
     start_ns: float = 0.0  # of the host before all else; it goes with the work that leads nowhere
+    together: float = 1.0  # how little kernels that run at once feel each other
 
     def variants(self, host: FloatArray, device: FloatArray) -> Variants:
         """Variants on top of these factors; both of shape (owners, variants)."""
         gap = np.full(host.shape[1], self.gap)
         start = self.start_ns * host[self.program.rest]
-        return Variants(self.host * host, self.device * device, gap, start)
+        together = np.full_like(gap, self.together)
+        return Variants(self.host * host, self.device * device, gap, start, together)
 
     def step_ns(self) -> float:
         """The step as it is."""
@@ -44,39 +50,44 @@ class Scale:
         return float(simulate(self.program, self.variants(one, one))[0])
 
 
-def eager_scale(program: Program, bare_ns: int | None, host: FloatArray) -> Scale:
+def eager_scale(
+    program: Program, bare_ns: int | None, host: FloatArray, together: float = 1.0
+) -> Scale:
     """The scale of the eager step.
 
     :param bare_ns: its bare length; None leaves kernels as they are and takes ``host`` as it is.
     :param host: the factors on host work that replays alone suggest, shape (owners, 1).
+    :param together: how little kernels that run at once feel each other.
     """
     program, longest_start = bare_host(program, host)
+    lengths = partial(_lengths, program, together=together)
+    scale = Scale(program=program, host=1.0, device=1.0, gap=1.0, together=together)
     if bare_ns is None:
-        return Scale(program=program, host=1.0, device=1.0, gap=1.0)
+        return scale
+    own = int(program.work_ns.sum())
+    quick, given = lengths(host=np.array([0.0, 1.0]))
+    if quick > bare_ns or not own:  # kernels alone take longer, under the profiler, than the step
+        times = min(1.0, bare_ns / own) if own else 1.0
 
-    def hosts(tried: FloatArray) -> FloatArray:
-        return _uniform(program, tried, np.ones_like(tried), np.ones_like(tried))
+        def devices(tried: FloatArray) -> FloatArray:
+            return lengths(host=times, device=tried, gap=tried)
+
+        device = _solve(devices, bare_ns, 0.0, _above(devices, bare_ns, 1.0))
+        return replace(scale, host=times, device=device, gap=device)
+    if given > bare_ns:
+        return replace(scale, host=_solve(lambda h: lengths(host=h), bare_ns, 0.0, 1.0))
 
     def starts(tried: FloatArray) -> FloatArray:
-        one = np.ones_like(tried)
-        return _uniform(program, one, one, one, tried)
+        return lengths(start=tried)
 
-    own = int(program.work_ns.sum())
-    quick, given, late = *hosts(np.array([0.0, 1.0])), *starts(np.array([longest_start]))
-    if quick > bare_ns or not own:
-        return _slower_device(program, bare_ns, min(1.0, bare_ns / own) if own else 1.0)
-    if given > bare_ns:
-        return Scale(program=program, host=_solve(hosts, bare_ns, 0.0, 1.0), device=1.0, gap=1.0)
-    if late >= bare_ns:
-        start = _solve(starts, bare_ns, 0.0, longest_start)
-        return Scale(program=program, host=1.0, device=1.0, gap=1.0, start_ns=start)
+    if float(starts(np.array([longest_start]))[0]) >= bare_ns:
+        return replace(scale, start_ns=_solve(starts, bare_ns, 0.0, longest_start))
 
     def late_hosts(tried: FloatArray) -> FloatArray:
-        one = np.ones_like(tried)
-        return _uniform(program, tried, one, one, one * longest_start)
+        return lengths(host=tried, start=longest_start)
 
     times = _solve(late_hosts, bare_ns, 1.0, _above(late_hosts, bare_ns, 1.0))
-    return Scale(program=program, host=times, device=1.0, gap=1.0, start_ns=longest_start)
+    return replace(scale, host=times, start_ns=longest_start)
 
 
 def bare_host(program: Program, host: FloatArray) -> tuple[Program, float]:
@@ -93,50 +104,84 @@ def bare_host(program: Program, host: FloatArray) -> tuple[Program, float]:
     return replace(program, work_ns=work), float(longer)
 
 
-def _slower_device(program: Program, bare_ns: int, host: float) -> Scale:
-    """Kernels that take longer than the bare step under the profiler are made to fit it."""
-
-    def devices(tried: FloatArray) -> FloatArray:
-        return _uniform(program, np.full_like(tried, host), tried, tried)
-
-    device = _solve(devices, bare_ns, 0.0, _above(devices, bare_ns, 1.0))
-    return Scale(program=program, host=host, device=device, gap=device)
-
-
-def graph_scale(program: Program, bare_ns: int | None, gap_ns: float) -> Scale:
+def graph_scale(
+    program: Program, bare_ns: int | None, gap_ns: float, together: float | None = None
+) -> Scale:
     """The scale of the step as a CUDA graph: no host, and one gap between any two kernels.
 
-    :param gap_ns: the gap that is taken where ``bare_ns`` is None.
+    On one stream the gap is what gives way to the bare step. On several it is the one of modules
+    alone, and what gives way is how much kernels that run at once slow each other.
+
+    :param gap_ns: the gap that is taken where ``bare_ns`` is None, and on several streams.
+    :param together: how little such kernels feel each other, where it is known.
     """
     program = without_host(program)
+    shared = 1.0 if together is None else together
+    scale = Scale(program=program, host=0.0, device=1.0, gap=gap_ns, together=shared)
     if bare_ns is None:
-        return Scale(program=program, host=0.0, device=1.0, gap=gap_ns)
-
-    def gaps(tried: FloatArray) -> FloatArray:
-        return _uniform(program, np.zeros_like(tried), np.ones_like(tried), tried)
-
-    def devices(tried: FloatArray) -> FloatArray:
-        return _uniform(program, np.zeros_like(tried), tried, np.zeros_like(tried))
-
-    if float(gaps(np.zeros(1))[0]) > bare_ns:
-        device = _solve(devices, bare_ns, 0.0, 1.0)
-        return Scale(program=program, host=0.0, device=device, gap=0.0)
+        return scale
+    if program.streams > 1 and together is None:
+        apart = _apart(program, bare_ns, gap_ns)
+        if apart is not None:
+            return replace(scale, together=1.0 - apart)
+    lengths = partial(_lengths, program, host=0.0, together=shared)
+    if float(lengths(gap=np.zeros(1))[0]) > bare_ns:
+        device = _solve(lambda d: lengths(device=d, gap=0.0), bare_ns, 0.0, 1.0)
+        return replace(scale, device=device, gap=0.0)
     most = float(max(bare_ns, 1))
-    gap = _solve(gaps, bare_ns, 0.0, most) if program.kernel_ns.size > 1 else 0.0
-    return Scale(program=program, host=0.0, device=1.0, gap=gap)
+    several = program.kernel_ns.size > 1
+    gap = _solve(lambda g: lengths(gap=g), bare_ns, 0.0, most) if several else 0.0
+    return replace(scale, gap=gap)
 
 
-def _uniform(
+def _apart(program: Program, bare_ns: int, gap_ns: float) -> float | None:
+    """How much kernels that run at once slow each other; None where that cannot be it."""
+
+    def aparts(tried: FloatArray) -> FloatArray:
+        return _lengths(program, host=0.0, gap=gap_ns, together=1.0 - tried)
+
+    least, most = aparts(np.array([0.0, MOST_APART]))
+    if not least - NEAR_RATIO * bare_ns <= bare_ns <= most:
+        return None
+    return 0.0 if bare_ns <= least else _solve(aparts, bare_ns, 0.0, MOST_APART)
+
+
+def together_in(programs: Sequence[Program], alone_ns: Mapping[int, float]) -> float | None:
+    """How little kernels felt each other where some ran at once: the steps against each in turn.
+
+    :param alone_ns: how long a kernel takes with none beside it, by kernel_id.
+    """
+    length, beside, alone = [], [], 0.0
+    for program in programs:
+        for row, kernel in enumerate(program.kernel_id.tolist()):
+            if kernel in alone_ns and program.beside[row, 0] < 1:
+                length.append(float(program.kernel_ns[row]))
+                beside.append(program.beside[row])
+                alone += alone_ns[kernel]
+    if not length:
+        return None
+    most = max(parts.size for parts in beside)
+    parts = np.stack([np.pad(row, (0, most - row.size)) for row in beside])
+    many = np.arange(1, most + 1)
+    tried = np.linspace(1.0 - MOST_APART, 1.0, 151)
+    made = [float((np.array(length) * (parts @ speed(many, each))).sum()) for each in tried]
+    return float(tried[int(np.argmin(np.abs(np.array(made) - alone)))])
+
+
+def _lengths(
     program: Program,
-    host: FloatArray,
-    device: FloatArray,
-    gap: FloatArray,
-    start: FloatArray | None = None,
+    *,
+    host: FloatArray | float = 1.0,
+    device: FloatArray | float = 1.0,
+    gap: FloatArray | float = 1.0,
+    start: FloatArray | float = 0.0,
+    together: FloatArray | float = 1.0,
 ) -> FloatArray:
     """The step under one factor for all owners, several at once."""
+    tried = np.broadcast_arrays(host, device, gap, start, together)
+    each, on_device, between, begin, beside = (np.atleast_1d(one).astype(float) for one in tried)
     every = np.ones((len(program.owners), 1))
-    start = np.zeros_like(gap) if start is None else start
-    return simulate(program, Variants(every * host, every * device, gap, start))
+    return simulate(program, Variants(every * each, every * on_device, between, begin, beside))
 
 
 def _above(length: Callable[[FloatArray], FloatArray], target: float, low: float) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 import polars as pl
@@ -26,9 +26,7 @@ def fill_containers(
     child that ran must be known.
     """
     own = set(_placed(partition.filter(pl.col("ns") != 0).drop_nulls("module_id")))
-    children: dict[int | None, list[int]] = {}
-    for module_id, parent_id in module.select("module_id", "parent_id").iter_rows():
-        children.setdefault(parent_id, []).append(module_id)
+    children = children_of(module)
     depth = dict(ancestors(module).group_by("module_id").len().iter_rows())
     places = dict.fromkeys(ran)
     filled = set()
@@ -41,6 +39,29 @@ def fill_containers(
             found[key] = total
             filled.add(key)
     return filled
+
+
+def children_of(module: pl.DataFrame) -> dict[int | None, list[int]]:
+    """Modules by the one that holds them."""
+    children: dict[int | None, list[int]] = {}
+    for module_id, parent_id in module.select("module_id", "parent_id").iter_rows():
+        children.setdefault(parent_id, []).append(module_id)
+    return children
+
+
+def nearest_below(
+    place: Placed, found: Mapping[Placed, T], children: Mapping[int | None, list[int]]
+) -> list[Placed]:
+    """The topmost places below one that are in ``found``, of its phase and deployment."""
+    nearest: list[Placed] = []
+    pending = list(children.get(place[0], []))
+    while pending:
+        below = (pending.pop(0), *place[1:])
+        if below in found:
+            nearest.append(below)
+        else:
+            pending = [*children.get(below[0], []), *pending]
+    return nearest
 
 
 def _total(parts: list[T | None], add: Callable[[T, T], T]) -> T | None:

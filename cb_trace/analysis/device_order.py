@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from cb_trace.analysis.stats import IntArray
+from cb_trace.analysis.sharing import beside
+from cb_trace.analysis.stats import FloatArray, IntArray
 
 DEFAULT_GAP_NS = (
     1_000  # between kernels of one stream (facts, models.md section 8), if none is seen
@@ -23,6 +24,7 @@ class Device:
 
     kernel_id: IntArray
     dur_ns: IntArray
+    beside: FloatArray  # parts of it with none, one, two … other kernels running
     stream: IntArray  # counted from 0
     gap_ns: IntArray
     latency_ns: IntArray
@@ -52,6 +54,7 @@ def device_order(kernels: pl.DataFrame, launches: pl.DataFrame) -> Device:
     return Device(
         kernel_id=kernels["kernel_id"].to_numpy().astype(np.int64),
         dur_ns=end - start,
+        beside=beside(start, end),
         stream=stream,
         gap_ns=_filled(gap, DEFAULT_GAP_NS),
         latency_ns=_filled(latency, DEFAULT_LATENCY_NS),

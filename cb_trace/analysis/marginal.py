@@ -9,12 +9,12 @@ figure is the median over steps at the bare step, the bounds are the least and t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
 
-from cb_trace.analysis.calibrate import Scale, eager_scale, graph_scale
+from cb_trace.analysis.calibrate import Scale, eager_scale, graph_scale, together_in
 from cb_trace.analysis.costs import bounded_parts, owned_parts
 from cb_trace.analysis.parts import Parts
 from cb_trace.analysis.program import Owner, Program
@@ -47,8 +47,9 @@ def scaled_steps(
 
     def one(program: Program, bare_ns: int | None) -> Scale:
         if deployment == "graph":
-            return graph_scale(program, bare_ns, parts.gap_ns)
-        return eager_scale(program, bare_ns, parts.host(program.owners))
+            return graph_scale(program, bare_ns, parts.gap_ns, parts.together)
+        together = 1.0 if parts.together is None else parts.together
+        return eager_scale(program, bare_ns, parts.host(program.owners), together)
 
     if bare is None:
         return Scaled([one(program, None) for program in steps], [])
@@ -57,6 +58,30 @@ def scaled_steps(
         [one(program, bare.median_ns) for program in steps],
         [one(program, side) for program in steps for side in sides],
     )
+
+
+def with_together(
+    parts: Parts,
+    steps: Mapping[Deployment, Sequence[Program]],
+    bare: Mapping[Deployment, BareStep],
+    alone_ns: Mapping[int, float],
+) -> Parts:
+    """The parts with how much kernels that run at once slow each other, where that is to be had.
+
+    From the recorded steps where kernels ran at once, against the sequence run (``alone_ns``, by
+    kernel_id); else from the bare step as a CUDA graph, which runs at once what the recorded one
+    had no time to.
+    """
+    several = {d: [p for p in programs if p.streams > 1] for d, programs in steps.items()}
+    recorded = [program for programs in several.values() for program in programs]
+    if not recorded:
+        return parts
+    together = together_in(recorded, alone_ns)
+    if together is None and several.get("graph") and "graph" in bare:
+        target = bare["graph"].median_ns
+        found = [graph_scale(p, target, parts.gap_ns).together for p in several["graph"]]
+        together = float(np.median(found))
+    return replace(parts, together=together)
 
 
 def marginal_costs(

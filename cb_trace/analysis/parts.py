@@ -23,6 +23,7 @@ class Parts:
     host_ratio: float | None = None  # bare host work over profiled host work, of all together
     host_factors: Mapping[int, float] = field(default_factory=dict)  # of a module's own work
     graph_gap_ns: float | None = None  # between two kernels of a CUDA graph
+    together: float | None = None  # how little kernels that run at once feel each other
     launch_ns: float = 0.0  # of a whole graph, beside its kernels and gaps
     isolation_ns: int | None = None  # the innermost modules alone, added up
 

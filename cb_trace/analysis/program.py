@@ -44,6 +44,7 @@ class Program:
     kernel: IntArray  # that it launches or waits for; -1
     item_owner: IntArray
     kernel_ns: IntArray
+    beside: FloatArray  # parts of it with none, one, two … other kernels running
     kernel_id: IntArray
     stream: IntArray  # counted from 0
     gap_ns: IntArray  # least time after the kernel before it
@@ -193,6 +194,7 @@ def _assembled(
         kernel=line.kernel,
         item_owner=item_owner,
         kernel_ns=device.dur_ns,
+        beside=device.beside,
         kernel_id=device.kernel_id,
         stream=device.stream,
         gap_ns=device.gap_ns,
@@ -232,6 +234,7 @@ def without_host(program: Program) -> Program:
         kernel=np.arange(kernels),
         item_owner=np.zeros(kernels, np.int64),
         kernel_ns=program.kernel_ns,
+        beside=program.beside,
         kernel_id=program.kernel_id,
         stream=program.stream,
         gap_ns=np.ones(kernels, np.int64),

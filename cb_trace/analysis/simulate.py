@@ -3,7 +3,8 @@
 As in the critical-path walks of shared facts (models.md sections 8 and 10): the host does its work
 and launches in order; a kernel starts when its stream is free (plus the gap between kernels), its
 launch has reached the device and the kernels it needs have ended; a synchronising call holds the
-host until the device is through. Many variants of the step run at once, one a column.
+host until the device is through. Kernels that run at once slow each other (:mod:`sharing`); what
+the host waits for is taken as if they did not. Many variants of the step run at once, one a column.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy.typing as npt
 
 from cb_trace.analysis.host_line import LAUNCH, WAIT_KERNEL
 from cb_trace.analysis.program import Program
+from cb_trace.analysis.sharing import Shared, last_end, speed
 from cb_trace.analysis.stats import FloatArray
 
 MOST_CELLS = 4_000_000  # of one table of kernels × variants: 32 MB
@@ -28,6 +30,7 @@ class Variants:
     device: FloatArray
     gap: FloatArray  # of the time between kernels: one a variant
     start: FloatArray  # ns that pass on the host before all else: one a variant
+    together: FloatArray  # how little kernels that run at once feel each other: one a variant
 
     @property
     def count(self) -> int:
@@ -37,8 +40,9 @@ class Variants:
     def part(self, chosen: slice) -> Variants:
         """Some of the variants."""
         return Variants(
-            self.host[:, chosen], self.device[:, chosen], self.gap[chosen], self.start[chosen]
-        )
+            self.host[:, chosen], self.device[:, chosen], self.gap[chosen], self.start[chosen],
+            self.together[chosen],
+        )  # fmt: skip
 
 
 def simulate(program: Program, variants: Variants) -> FloatArray:
@@ -58,7 +62,7 @@ def _run(program: Program, variants: Variants) -> FloatArray:
     waits = variants.host[program.item_owner] > 0
     count = variants.count
     cpu, front = variants.start.copy(), np.zeros((max(1, program.streams), count))
-    ended = np.zeros((program.kernel_ns.size, count))
+    ended, ready = np.zeros((2, program.kernel_ns.size, count))
     gaps = program.gap_ns[:, None] * variants.gap
     stream, latency, needs = program.stream.tolist(), program.latency_ns.tolist(), program.needs
     # One pass over the items; each of them moves all variants at once.
@@ -69,7 +73,8 @@ def _run(program: Program, variants: Variants) -> FloatArray:
         if kind == LAUNCH:
             lane = front[stream[kernel]]
             free = lane + gaps[kernel] * (lane > 0)
-            begin = np.maximum(free, cpu + latency[kernel])
+            ready[kernel] = cpu + latency[kernel]
+            begin = np.maximum(free, ready[kernel])
             for other in needs.get(kernel, ()):
                 np.maximum(begin, ended[other] + gaps[kernel], out=begin)
             lane[:] = np.where(there[kernel], begin + took[kernel], lane)
@@ -77,7 +82,15 @@ def _run(program: Program, variants: Variants) -> FloatArray:
         else:
             until = ended[kernel] if kind == WAIT_KERNEL else front.max(axis=0)
             cpu = np.where(waits[item], np.maximum(cpu, until), cpu)
-    finished: FloatArray = np.maximum(cpu + work[-1], front.max(axis=0))
+    last = front.max(axis=0)
+    if program.streams > 1 and (variants.together < 1).any():
+        last = last_end(
+            Shared(
+                stream=program.stream, needs=program.needs, there=there, work=took, gaps=gaps,
+                ready=ready, together=variants.together,
+            )
+        )  # fmt: skip
+    finished: FloatArray = np.maximum(cpu + work[-1], last)
     return finished
 
 
@@ -101,4 +114,6 @@ def _kernels(program: Program, variants: Variants) -> tuple[FloatArray, npt.NDAr
         factor = variants.device[program.share_owner]
         took[at] = np.add.reduceat(program.share[:, None] * factor, first, axis=0)
         there[at] = np.maximum.reduceat(factor, first, axis=0)
-    return took * program.kernel_ns[:, None], there > 0
+    many = np.arange(1, program.beside.shape[1] + 1)[:, None]
+    alone = program.beside @ speed(many, variants.together)  # of its length, had it run alone
+    return took * program.kernel_ns[:, None] * alone, there > 0

@@ -3,7 +3,8 @@
 Rules, in order. *Beyond noise* means that the interval does not contain 0; that of isolated − cost
 is the one that ``compare`` and ``--fail-above`` go by (table ``cost_bounds``, view ``compare``).
 
-1. Not replayed alone: say so with the reason; the cost in the step is all there is.
+1. Not replayed alone: say so with the reason; the cost in the step is all there is. Where modules
+   below it were, their sum and how much of its cost they make up; its own work is in no sum.
 2. isolated − cost not beyond noise: either number holds.
 3. isolated above cost: name the terms that raise it (positive, beyond noise); believe the cost.
 4. isolated below cost: name what it leaves out (negative terms, beyond noise); believe the cost.
@@ -29,7 +30,7 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
-from cb_trace.analysis.containers import fill_containers
+from cb_trace.analysis.containers import Placed, children_of, fill_containers, nearest_below
 from cb_trace.analysis.costs import bounded_parts
 from cb_trace.analysis.shares import with_step_phase
 from cb_trace.analysis.sides import measured_replays
@@ -62,6 +63,15 @@ _PACE = "slower device back to back (clock, power)"
 _NAMED = 2
 
 
+@dataclass(frozen=True, slots=True)
+class Faster:
+    """What the step gains where the module runs on a part of its batch."""
+
+    factor: int
+    saved: Interval
+    predicted_ns: int | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
     """What a verdict is made from, all per step."""
@@ -71,21 +81,27 @@ class Figures:
     isolated: Interval | None = None  # bare wall, hot
     parts: bool = False  # the isolated figure is the sum over the modules below
     skipped: str | None = None  # why it was not replayed
+    below: tuple[Interval, float] | None = None  # modules below it: their sum, part of its cost
     terms: Mapping[str, Interval] = field(default_factory=dict)  # those measured
     graph: Interval | None = None  # as isolated, launched as a CUDA graph
     device_type: str | None = None
     knockout: Interval | None = None  # what the step loses without it, measured
     marginal: Interval | None = None  # the same, predicted
+    faster: Faster | None = None
 
 
 def verdict(figures: Figures) -> str:
     """The sentence for one module, phase and deployment."""
+    return _cost(figures) + _faster(figures.faster)
+
+
+def _cost(figures: Figures) -> str:
     cost = _us(figures.cost.median_ns)
     costs = f"costs {cost} µs in the {_STEP.get(figures.deployment, figures.deployment)}"
     loses, believed = _loss(figures)
     costs += loses
     if figures.isolated is None:
-        return f"{costs}; not replayed alone" + (f": {figures.skipped}" if figures.skipped else "")
+        return f"{costs}; not replayed alone{_instead(figures)}"
     alone = (
         f"{'its parts alone' if figures.parts else 'alone'} {_us(figures.isolated.median_ns)} µs"
     )
@@ -98,6 +114,27 @@ def verdict(figures: Figures) -> str:
         causes = f"{_us(abs(difference.median_ns))} µs that no term beyond noise explains"
     relation = ", of which" if difference.median_ns > 0 else " leaves out"
     return f"{alone}{relation} {causes}; {costs}: believe the {believed or cost}"
+
+
+def _instead(figures: Figures) -> str:
+    """Why a module was not replayed, and what is known of those below it."""
+    reason = f": {figures.skipped}" if figures.skipped else ""
+    if figures.below is None:
+        return reason
+    alone, part = figures.below
+    return (
+        f"{reason}; modules in it, {100 * part:.0f} % of its cost, {_us(alone.median_ns)} µs alone"
+    )
+
+
+def _faster(found: Faster | None) -> str:
+    """What a faster module gains, measured; beside it what the simulator says."""
+    if found is None:
+        return ""
+    saved, bounds = found.saved, f"{_us(found.saved.low_ns)} to {_us(found.saved.high_ns)}"
+    gain = "as long" if _is_noise(saved) else f"{_us(saved.median_ns)} µs shorter"
+    said = "" if found.predicted_ns is None else f", predicted {_us(found.predicted_ns)}"
+    return f"; on 1/{found.factor} of its batch the step is {gain} ({bounds}{said})"
 
 
 def _loss(figures: Figures) -> tuple[str, str | None]:
@@ -131,14 +168,16 @@ def verdicts(
     device_type: str | None = None,
     knockout: pl.DataFrame | None = None,
     marginal: pl.DataFrame | None = None,
+    speedup: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
     """A ``verdict`` row for every module, phase and deployment that has a cost, children in.
 
     ``partition``, ``cost_bounds``, ``term`` and ``replay`` come from :func:`step_partition`,
-    :func:`cost_bounds`, :func:`terms` and :func:`replay_figures`; ``knockout`` and ``marginal`` are
-    the tables, where there are any.
+    :func:`cost_bounds`, :func:`terms` and :func:`replay_figures`; ``knockout``, ``marginal`` and
+    ``speedup`` are the tables, where there are any.
     """
     lost, predicted = _losses(knockout, "marginal_ns"), _losses(marginal, "ns")
+    faster = _sped_up(speedup)
     partition = with_step_phase(partition)
     owned_rows = bounded_parts(partition, cost_bounds, module).rows(named=True)
     places = [(row["module_id"], row["phase"], row["deployment"]) for row in owned_rows]
@@ -148,12 +187,15 @@ def verdicts(
         measured = _walls(replay, condition)
         walls[condition] = {p: measured[p[:2]] for p in places if p[:2] in measured}
         summed = fill_containers(walls[condition], places, partition, module, Interval.__add__)
+    costs = {place: owned["ns"] for place, owned in zip(places, owned_rows, strict=True)}
+    children = children_of(module)
     rows = []
     for place, owned in zip(places, owned_rows, strict=True):
         figures = Figures(
             deployment=owned["deployment"],
             cost=Interval(owned["ns"], owned["low_ns"], owned["high_ns"]),
             isolated=walls["hot"].get(place),
+            below=_below(place, walls["hot"], costs, children),
             parts=place in summed,
             skipped=skipped.get(place[:2]),
             terms=split.get(place, {}),
@@ -161,9 +203,24 @@ def verdicts(
             device_type=device_type,
             knockout=lost.get(place),
             marginal=predicted.get(place),
+            faster=faster.get(place),
         )
         rows.append((run_id, *place, verdict(figures)))
     return pl.DataFrame(rows, schema=polars_schema("verdict"), orient="row")
+
+
+def _below(
+    place: Placed,
+    walls: Mapping[Placed, Interval],
+    costs: Mapping[Placed, int],
+    children: Mapping[int | None, list[int]],
+) -> tuple[Interval, float] | None:
+    """The sum over measured modules below one that was not measured, and what they cost of it."""
+    parts = [] if place in walls else nearest_below(place, walls, children)
+    if not parts or costs[place] <= 0:
+        return None
+    first, *rest = (walls[part] for part in parts)
+    return sum(rest, first), sum(costs[part] for part in parts) / costs[place]
 
 
 def _losses(table: pl.DataFrame | None, median: str) -> dict[tuple[int, str, str], Interval]:
@@ -172,6 +229,21 @@ def _losses(table: pl.DataFrame | None, median: str) -> dict[tuple[int, str, str
     rows = table.drop_nulls(["module_id", median])
     columns = ("module_id", "phase", "deployment", median, "low_ns", "high_ns")
     return {tuple(row[:3]): Interval(*row[3:]) for row in rows.select(columns).iter_rows()}
+
+
+def _sped_up(table: pl.DataFrame | None) -> dict[tuple[int, str, str], Faster]:
+    saved = _losses(table, "saved_ns")
+    if table is None:
+        return {}
+    rows = table.drop_nulls("saved_ns").select(
+        "module_id", "phase", "deployment", "factor", "predicted_ns"
+    )
+    return {
+        (module_id, phase, deployment): Faster(
+            factor, saved[module_id, phase, deployment], predicted
+        )
+        for module_id, phase, deployment, factor, predicted in rows.iter_rows()
+    }
 
 
 def _causes(figures: Figures, difference_ns: int) -> Iterator[str]:

@@ -1,0 +1,118 @@
+"""Kernels that run at once: how they slow each other, to the nanosecond, and how that is found."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cb_trace.analysis.calibrate import graph_scale, together_in
+from cb_trace.analysis.marginal import with_together
+from cb_trace.analysis.parts import Parts
+from cb_trace.analysis.sharing import Shared, beside, last_end
+from cb_trace.analysis.stats import BareStep, Interval
+from cb_trace.bundle import Deployment
+from tests.analysis.test_simulate import begun, lost, run, stepped
+from tests.analysis.timelines import ROOT, A, B, Timeline
+
+
+def ends(
+    work: list[float],
+    stream: list[int],
+    together: list[float],
+    *,
+    needs: dict[int, tuple[int, ...]] | None = None,
+    ready: list[float] | None = None,
+    gone: tuple[int, ...] = (),
+    gap: float = 0.0,
+) -> list[float]:
+    shape = (len(work), len(together))
+    there = np.ones(shape, np.bool_)
+    there[list(gone)] = False
+    column = np.ones((1, len(together)))
+    found = last_end(
+        Shared(
+            stream=np.array(stream), needs=needs or {}, there=there,
+            work=np.array(work)[:, None] * column, gaps=np.full(shape, gap),
+            ready=np.array(ready or [0.0] * len(work))[:, None] * column,
+            together=np.array(together),
+        )
+    )  # fmt: skip
+    return [round(float(one), 6) for one in found]
+
+
+def test_two_at_once_share_the_device() -> None:
+    assert ends([10, 10], [0, 1], [0.0, 0.5, 1.0, -0.5]) == [20, 13.333333, 10, 40]
+
+
+def test_who_is_left_goes_on_at_full_speed() -> None:
+    # At half speed until 8, when the short one is through; 6 of 10 are left.
+    assert ends([10, 4], [0, 1], [0.0]) == [14]
+    # Three at once do a third each: the shortest ends at 9, the next 2 · 3 later, the last 4 later.
+    assert ends([3, 6, 10], [0, 1, 2], [0.0]) == [19]
+
+
+def test_one_stream_is_one_after_another() -> None:
+    assert ends([10, 4], [0, 0], [0.0, 1.0], gap=1) == [15, 15]
+
+
+def test_a_kernel_waits_for_its_launch_and_for_others() -> None:
+    assert ends([10, 4], [0, 1], [0.0], ready=[0, 12]) == [16]
+    assert ends([10, 4, 2], [0, 1, 0], [1.0], needs={2: (1,)}, gap=1) == [13]
+    # It waits for the slower stream: both take 8 until b is through, then a's last 6, then 1 + 2.
+    assert ends([10, 4, 2], [0, 1, 1], [0.0], needs={2: (0,)}, gap=1) == [17]
+
+
+def test_what_is_gone_takes_no_time_and_holds_nobody() -> None:
+    assert ends([10, 4], [0, 1], [0.0], gone=(0,)) == [4]
+    assert ends([10, 4, 2], [0, 1, 1], [0.0], needs={2: (0,)}, gone=(0,), gap=1) == [7]
+    assert ends([10], [0], [0.0], gone=(0,)) == [0]
+
+
+def test_which_part_of_a_kernel_ran_beside_others() -> None:
+    found = beside(np.array([0, 5, 20, 30]), np.array([10, 25, 22, 30]))
+    assert found.tolist() == [[0.5, 0.5], [0.65, 0.35], [0.0, 1.0], [1.0, 0.0]]
+
+
+def two_streams() -> Timeline:
+    """Recorded one after the other, for the host is slow: 352 on one stream, 1,440 on another."""
+    timeline = begun(3_000_000)
+    run(timeline, B, 100_000, 110_000, 1_440_000, stream=8)
+    return run(timeline, A, 1_700_000, 1_710_000, 352_000)
+
+
+def test_the_bare_graph_step_says_how_much_they_slow_each_other() -> None:
+    """An H200 hid 35 µs of 352 (shared facts, h200.md): knock-out of the small one was 317."""
+    parts = Parts(graph_gap_ns=0.0)
+    found = lost(two_streams(), 1_757_000, "graph", parts)
+    assert found[ROOT] == pytest.approx(1_757_000, abs=20)
+    assert found[A] == pytest.approx(317_000, abs=20)
+    assert found[B] == pytest.approx(1_405_000, abs=20)
+    (program,) = stepped(two_streams())
+    # Both do 317 of the 352 it would take one after the other while the small one runs.
+    scale = graph_scale(program, 1_757_000, 0.0)
+    assert scale.together == pytest.approx(35 / 669, abs=1e-3)
+    assert scale.step_ns() == pytest.approx(1_757_000, abs=20)
+    assert graph_scale(program, 1_440_000, 0.0).together == 1.0
+    # More than one after the other, plus half: kernels at once cannot be the reason.
+    assert graph_scale(program, 2_600_000, 0.0).together == 1.0
+
+
+def test_the_eager_step_slows_them_alike() -> None:
+    bare: dict[Deployment, BareStep] = {"graph": Interval(1_757_000, 1_757_000, 1_757_000)}
+    steps: dict[Deployment, list[object]] = {"graph": list(stepped(two_streams()))}
+    found = with_together(Parts(graph_gap_ns=0.0), steps, bare, {})  # type: ignore[arg-type]
+    assert found.together == pytest.approx(35 / 669, abs=1e-3)
+    one = begun().call(A, 0, 4_000)
+    run(one, A, 2_000, 4_000, 50_000)
+    assert with_together(Parts(), {"graph": stepped(one)}, bare, {}).together is None
+
+
+def test_the_sequence_run_says_it_of_steps_recorded_at_once() -> None:
+    timeline = begun(10_000)
+    run(timeline, A, 2_000, 4_000, 40_000)
+    run(timeline, B, 4_000, 4_000, 40_000, stream=8)
+    steps = stepped(timeline)
+    assert together_in(steps, {0: 20_000.0, 1: 20_000.0}) == pytest.approx(0.0, abs=0.01)
+    assert together_in(steps, {0: 40_000.0, 1: 40_000.0}) == pytest.approx(1.0)
+    assert together_in(steps, {0: 30_000.0, 1: 30_000.0}) == pytest.approx(0.5, abs=0.01)
+    assert together_in(steps, {}) is None
