@@ -52,7 +52,7 @@ def test_compare_of_a_bundle(net: tuple[Path, IngestReport]) -> None:
         "isolated_gpu_us, isolated_cold_us, marginal_us, isolated_from FROM compare",
     )
     assert found == [
-        ("", "eager", 1, 2, 50.0, 50.0, 50.0, 50.0, 25.0, None, 80.0, "children"),
+        ("", "eager", 1, 2, 50.0, 50.0, 50.0, 50.0, 25.0, None, 80.0, "partial"),
         ("fc", "eager", 1, 1, 30.0, 30.0, 30.0, 50.0, 25.0, None, 12.0, "replay"),
     ]
 

@@ -50,9 +50,12 @@ LEFT JOIN inclusive
     AND inclusive.deployment = _deployment.deployment;
 
 -- The isolated figure of every module: its own, else the sum over the nearest measured modules
--- below it. A module that was called, holds no other and was not measured makes the sum partial.
+-- below it. The sum is partial where it lacks work: of a module that was called, was not measured,
+-- and holds no other or has work of its own beside that of those it holds.
 INSERT INTO _isolated
-WITH RECURSIVE node AS (
+WITH RECURSIVE owner AS (
+    SELECT DISTINCT module_id, phase FROM partition WHERE module_id IS NOT NULL AND ns <> 0
+), node AS (
     SELECT
         measurement.phase,
         measurement.condition,
@@ -65,8 +68,11 @@ WITH RECURSIVE node AS (
         own.shared,
         own.module_id IS NOT NULL AS measured,
         own.module_id IS NULL
-            AND module.module_id NOT IN (SELECT parent_id FROM module WHERE parent_id IS NOT NULL)
-            AND coalesce(module_context.calls > 0, FALSE) AS missing
+            AND coalesce(module_context.calls > 0, FALSE)
+            AND (
+                owner.module_id IS NOT NULL
+                OR module.module_id NOT IN (SELECT parent_id FROM module WHERE parent_id IS NOT NULL)
+            ) AS missing
     FROM (SELECT DISTINCT run_id, phase, condition FROM replay) AS measurement
     JOIN module ON module.run_id = measurement.run_id
     LEFT JOIN _measured AS own
@@ -76,6 +82,9 @@ WITH RECURSIVE node AS (
     LEFT JOIN module_context
         ON module_context.module_id = module.module_id
         AND module_context.phase = measurement.phase
+    LEFT JOIN owner
+        ON owner.module_id = module.module_id
+        AND owner.phase = measurement.phase
 ), below AS (
     SELECT module_id AS ancestor_id, node.* FROM node
     UNION ALL

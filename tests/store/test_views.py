@@ -78,14 +78,22 @@ def test_a_skipped_module_shows_the_sum_of_its_children(tmp_path: Path) -> None:
     ]
     with opened(tmp_path / "p.duckdb", base_rows() | {"replay": measured}) as profile:
         assert figures(profile, "isolated_us", "isolated_from") == {
-            "": (74.0, "children"),  # Linear 0, Block 1, head
-            "blocks": (62.0, "children"),
-            "blocks.0": (22.0, "children"),
+            "": (74.0, "partial"),  # Linear 0, Block 1, head; own work of two is in no sum
+            "blocks": (62.0, "partial"),
+            "blocks.0": (22.0, "partial"),
             "blocks.0.fc": (22.0, "replay"),
             "blocks.1": (40.0, "replay"),
             "blocks.1.fc": (22.0, "shared"),
             "head": (12.0, "replay"),
         }
+
+
+def test_the_sum_is_whole_where_those_above_own_no_time(tmp_path: Path) -> None:
+    rows = base_rows()
+    measured = [replay(0, BLOCK_0, None, skipped="raised ValueError"), replay(1, FC_0, 22_000)]
+    rows["partition"] = [row for row in rows["partition"] if row["module_id"] != BLOCK_0]
+    with opened(tmp_path / "p.duckdb", rows | {"replay": measured}) as profile:
+        assert figures(profile, "isolated_us", "isolated_from")["blocks.0"] == (22.0, "children")
 
 
 def test_a_sum_that_lacks_a_module_says_so(tmp_path: Path) -> None:
