@@ -23,6 +23,7 @@ from cb_trace.analysis.stats import FloatArray
 
 MOST_APART = 1.5  # beyond 1 two kernels at once take longer than one after the other
 NEAR_RATIO = 0.002  # of the bare step
+ENOUGH_RATIO = 0.1  # of all kernel time that ran beside other kernels; less is lost in noise
 _POINTS, _ROUNDS = 33, 4  # of a search: the last interval is 32⁴ times shorter than the first
 
 
@@ -147,18 +148,20 @@ def _apart(program: Program, bare_ns: int, gap_ns: float) -> float | None:
 
 
 def together_in(programs: Sequence[Program], alone_ns: Mapping[int, float]) -> float | None:
-    """How little kernels felt each other where some ran at once: the steps against each in turn.
+    """How little kernels felt each other where many ran at once: the steps against each in turn.
 
     :param alone_ns: how long a kernel takes with none beside it, by kernel_id.
     """
-    length, beside, alone = [], [], 0.0
+    length, beside, alone, total = [], [], 0.0, 0.0
     for program in programs:
+        total += float(program.kernel_ns.sum())
         for row, kernel in enumerate(program.kernel_id.tolist()):
             if kernel in alone_ns and program.beside[row, 0] < 1:
                 length.append(float(program.kernel_ns[row]))
                 beside.append(program.beside[row])
                 alone += alone_ns[kernel]
-    if not length:
+    met = sum(ns * (1 - parts[0]) for ns, parts in zip(length, beside, strict=True))
+    if not length or met < ENOUGH_RATIO * total:
         return None
     most = max(parts.size for parts in beside)
     parts = np.stack([np.pad(row, (0, most - row.size)) for row in beside])

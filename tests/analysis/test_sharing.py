@@ -116,3 +116,7 @@ def test_the_sequence_run_says_it_of_steps_recorded_at_once() -> None:
     assert together_in(steps, {0: 40_000.0, 1: 40_000.0}) == pytest.approx(1.0)
     assert together_in(steps, {0: 30_000.0, 1: 30_000.0}) == pytest.approx(0.5, abs=0.01)
     assert together_in(steps, {}) is None
+    long = begun(10_000)
+    run(long, A, 2_000, 4_000, 800_000)
+    run(long, B, 4_000, 4_000, 40_000, stream=8)
+    assert together_in(stepped(long), {0: 800_000.0, 1: 20_000.0}) is None  # too little of it
