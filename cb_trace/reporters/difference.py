@@ -249,7 +249,7 @@ def _said(value: Any) -> str:
 
 
 def _rows(base: Comparison, new: Comparison) -> list[DifferenceRow]:
-    """Every path of either, in the new model's order; what is gone at the end."""
+    """Every path of either, by path; what is gone at the end."""
     old = {row.path: row for row in base.rows}
     young = {row.path: row for row in new.rows}
     paths = [*young, *(path for path in old if path not in young)]
@@ -327,7 +327,7 @@ def _size(row: DifferenceRow) -> float:
     return -abs(new - base)
 
 
-# Ascending; rows of equal rank stay in the model's order.
+# Ascending; rows of equal rank stay by path.
 _ORDERS: dict[Order, Callable[[DifferenceRow], Any]] = {
     "change": _size,
     "cost": lambda row: -max(row.cost.base.value or 0.0, row.cost.new.value or 0.0),

@@ -9,7 +9,9 @@ import pytest
 
 from cb_trace.reporters.html import render_report
 from cb_trace.reporters.html_data import read_report
+from cb_trace.reporters.html_diff import Side, read_diff_report
 from cb_trace.store import open_profile
+from tests.reporters.pairs import write_pair
 from tests.web.browser import Browser, Page, find_browser
 from tests.web.profiles import full_profile
 
@@ -36,6 +38,19 @@ def report(profile: Path) -> str:
     return write_report(profile)
 
 
+@pytest.fixture(scope="session")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Two hand-written profiles that fill every section; of other work and hardware."""
+    folder = tmp_path_factory.mktemp("pair")
+    return write_pair(folder, full_profile, settings='{"batch": 8}', device_name="NVIDIA A100")
+
+
+@pytest.fixture(scope="session")
+def diff(pair: tuple[Path, Path]) -> str:
+    """The address of the page of what changed between them."""
+    return write_diff(*pair)
+
+
 @pytest.fixture
 def page(browser: Browser, report: str) -> Iterator[Page]:
     """The report, open; at the end nothing may have been written to the console."""
@@ -49,4 +64,12 @@ def write_report(profile: Path) -> str:
     target = profile.with_suffix(".html")
     with open_profile(profile) as connection:
         target.write_text(render_report(read_report(connection, profile)), encoding="utf-8")
+    return target.as_uri()
+
+
+def write_diff(base: Path, new: Path) -> str:
+    target = new.with_suffix(".diff.html")
+    with open_profile(base) as old, open_profile(new) as young:
+        document = read_diff_report(Side(old, base), Side(young, new))
+    target.write_text(render_report(document), encoding="utf-8")
     return target.as_uri()

@@ -77,7 +77,7 @@ function foretold(view) {
     .filter((one) => known(one.us) || known(one.new.us));
   if (rows.length < 2) return null;
   return h("div", { class: "block" }, h("h3", {}, "The step, as its parts would have it"), table("The step from its parts", [
-    ["", (row) => row.title], ["Base, µs", (row) => us(row.us), "number"], ["off by", (row) => percentSigned(row.off), "number"],
+    ["Figure", (row) => row.title], ["Base, µs", (row) => us(row.us), "number"], ["off by", (row) => percentSigned(row.off), "number"],
     ["New, µs", (row) => us(row.new.us), "number"], ["off by", (row) => percentSigned(row.new.off), "number"],
     ["Change, µs", (row) => usSigned(row.new.us - row.us), "number"],
   ], rows));
@@ -88,7 +88,7 @@ export function drawDiffMeasured(element, { pair }) {
   const rows = new Map(sides.map(([side, report]) => [side, new Map(facts(report))]));
   const titles = [...new Set(sides.flatMap(([side]) => [...rows.get(side).keys()]))];
   const cell = (side) => (title) => h("bdi", {}, rows.get(side).get(title)?.join(", ") ?? "–");
-  replace(element, table("Both recordings", [["", (title) => title], ["Base", cell("Base")], ["New", cell("New")]], titles),
+  replace(element, table("Both recordings", [["Fact", (title) => title], ["Base", cell("Base")], ["New", cell("New")]], titles),
     h("div", { class: "columns" }, sides.map(([side, report]) => h("div", { class: "block" }, h("h3", {}, `Left out of the ${side.toLowerCase()}`), leftOut(report.raw.measured),
       report.raw.measured.notes.length > 0 && [h("h3", { class: "later" }, "Notes"), notes(report.raw.measured)]))));
 }

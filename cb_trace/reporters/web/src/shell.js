@@ -56,7 +56,7 @@ export class Shell {
       return { ...part, body, element: section(part.id, part.title, body) };
     });
     replace(document.getElementById("page"),
-      h("header", {}, this.head(), this.figures), this.banner(),
+      h("header", {}, this.head(), this.figures, this.banner()),
       h("div", { class: "bar-top", role: "region", "aria-label": "Controls" }, this.controls, h("div", { class: "search" }, this.found, this.input, h("button", { type: "button", class: "act", "aria-label": "Keys", onclick: () => this.help.showModal() }, "?"))),
       h("main", {}, this.sections.map((one) => one.element)), this.foot(), this.help);
   }

@@ -1,0 +1,129 @@
+"""What changed between two profiles: matched by path, with intervals, sign new less base."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cb_trace.errors import CbTraceError
+from cb_trace.reporters.comparison import Selection
+from cb_trace.reporters.difference import (
+    Change,
+    Difference,
+    DifferenceRow,
+    Figure,
+    Order,
+    mismatches,
+    read_difference,
+)
+from cb_trace.store import open_profile
+from tests.reporters.pairs import BASE_US, NEW_US, write_pair
+from tests.reporters.profiles import RUN, write_profile
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return write_pair(tmp_path_factory.mktemp("pair"))
+
+
+def read(
+    pair: tuple[Path, Path], selection: Selection | None = None, order: Order = "change"
+) -> Difference:
+    with open_profile(pair[0]) as base, open_profile(pair[1]) as new:
+        return read_difference(base, new, selection or Selection(), order)
+
+
+def rows(difference: Difference) -> dict[str, DifferenceRow]:
+    return {row.path: row for row in difference.rows}
+
+
+def test_the_step_and_modules_change_by_new_less_base(pair: tuple[Path, Path]) -> None:
+    found = read(pair)
+    assert (found.step.base.value, found.step.new.value) == (BASE_US, NEW_US)
+    assert (found.step.delta, found.step.low, found.step.high) == (111, 91, 131)
+    assert found.step.within_noise is False
+    mlp = rows(found)["h.0.mlp"].cost
+    assert (mlp.base.value, mlp.new.value, mlp.delta, mlp.ratio) == (400, 480, 80, 0.2)
+    assert (mlp.low, mlp.high) == pytest.approx((71.2, 88.8))
+
+
+def test_a_change_inside_both_intervals_is_noise(pair: tuple[Path, Path]) -> None:
+    attn = rows(read(pair))["h.0.attn"].cost
+    assert (attn.delta, attn.within_noise) == (1, True)
+    assert not attn.grew_beyond(0.001)
+
+
+def test_modules_of_one_side_are_added_and_removed(pair: tuple[Path, Path]) -> None:
+    found = rows(read(pair))
+    assert {path: row.presence for path, row in found.items() if row.presence != "both"} == {
+        "h.0.extra": "added",
+        "old": "removed",
+    }
+    assert (found["h.0.extra"].cost.delta, found["old"].cost.delta) == (50, -20)
+    assert found["h.0.extra"].cost.ratio is None
+    assert found["h.0.extra"].isolated.delta is None
+
+
+def test_siblings_come_by_the_size_of_their_change(pair: tuple[Path, Path]) -> None:
+    paths = [row.path for row in read(pair).rows]
+    assert paths == ["", "h", "h.0", "h.0.mlp", "h.0.extra", "h.0.attn", "old", "head"]
+    by_path = [row.path for row in read(pair, order="path").rows]
+    assert by_path == ["", "h", "h.0", "h.0.attn", "h.0.extra", "h.0.mlp", "head", "old"]
+    cut = read(pair, Selection(module="h", depth=1))
+    assert [(row.path, row.depth) for row in cut.rows] == [("h", 0), ("h.0", 1)]
+
+
+def test_parts_of_the_step_sum_to_it(pair: tuple[Path, Path]) -> None:
+    parts = read(pair).parts
+    assert sum(base or 0 for _, base, _ in parts) == BASE_US
+    assert sum(new or 0 for _, _, new in parts) == NEW_US
+    assert ("idle_gap", None, 81.0) in parts
+
+
+def test_what_is_not_the_same_is_said_by_kind() -> None:
+    base = {
+        "workload": "gpt", "dtype": "bf16", "settings": '{"batch": 1, "seq": 64}',
+        "device_name": "A", "sm_clock_mhz": 1980, "torch_version": "2.11", "seed": 0,
+    }  # fmt: skip
+    new = {**base, "settings": '{"batch": 8, "seq": 64}', "device_name": "B", "sm_clock_mhz": 1975}
+    found = mismatches(base, {**new, "dtype": "fp32", "torch_version": None})
+    assert [(m.what, m.base, m.new, m.kind) for m in found] == [
+        ("batch", "1", "8", "work"),
+        ("dtype", "bf16", "fp32", "work"),
+        ("device", "A", "B", "hardware"),  # and not the clock: 1975 MHz is 1980
+        ("torch", "2.11", "not known", "other"),
+    ]
+    assert mismatches(base, dict(base)) == []
+
+
+def test_two_without_a_common_phase_are_refused(tmp_path: Path, pair: tuple[Path, Path]) -> None:
+    other = write_profile(
+        tmp_path / "graph.duckdb",
+        partition=[
+            {"run_id": RUN, "module_id": 4, "phase": "backward", "deployment": "eager",
+             "kind": "busy", "ns": 1}
+        ],
+    )  # fmt: skip
+    with open_profile(pair[0]) as base, open_profile(other) as new:
+        assert read_difference(base, new, Selection()).phase == "forward"
+        with pytest.raises(CbTraceError, match="do not both have backward"):
+            read_difference(base, new, Selection(phase="backward"))
+
+
+bounded = st.tuples(*[st.floats(0, 1e6)] * 3).map(sorted).map(lambda v: Figure(v[1], v[0], v[2]))
+
+
+@given(bounded, bounded)
+def test_a_change_is_noise_exactly_where_the_intervals_meet(base: Figure, new: Figure) -> None:
+    meet = max(base.low or 0, new.low or 0) <= min(base.high or 0, new.high or 0)
+    assert Change(base, new).within_noise is meet
+
+
+@given(bounded, bounded)
+def test_the_other_way_round_the_change_is_its_negative(base: Figure, new: Figure) -> None:
+    there, back = Change(base, new), Change(new, base)
+    assert there.delta == pytest.approx(-(back.delta or 0))
+    assert there.low == pytest.approx(-(back.high or 0))
