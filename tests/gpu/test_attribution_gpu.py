@@ -112,7 +112,10 @@ def test_the_towers_in_every_mode(
     assert kernels(found)
     if "compile" in mode:
         assert holes(manifest) == []
-        assert products(manifest) == wanted(phase)
+        found_products = products(manifest)
+        # Done again where the partitioner keeps no output of a checkpoint: versions differ.
+        assert found_products.pop(("again.down", "recompute"), 1) == 1
+        assert found_products == wanted(phase)
     reasons = {n.reason for n in manifest.notes}
     assert not reasons & {"compile provenance unavailable", "compile provenance incomplete"}
 
