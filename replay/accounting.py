@@ -25,6 +25,7 @@ from torch.utils.flop_counter import flop_registry
 
 from cb_trace.accounts import WorkPhase
 from cb_trace.replay.formulas import count, operator_name
+from cb_trace.replay.methods import StepThread
 from cb_trace.replay.storages import CudaMeter, Meter, Storage, Storages, TensorMeter
 from cb_trace.replay.traffic import Border, Traffic, tensors, traffic, view_bytes
 from cb_trace.replay.work import Work, work_dtype
@@ -112,11 +113,15 @@ class Accounting:
     # --- calls --------------------------------------------------------------------------------
 
     def _hook(self, path: str, module: nn.Module) -> list[Any]:
+        thread = StepThread()
+
         def begin(*_: Any) -> None:
-            self._begin(path, module)
+            if thread.holds():
+                self._begin(path, module)
 
         def end(_module: nn.Module, _args: Any, output: Any) -> None:
-            self._end(module, output)
+            if thread.holds():
+                self._end(module, output)
 
         return [
             module.register_forward_pre_hook(begin, prepend=True),

@@ -10,7 +10,7 @@ from torch import nn
 
 from cb_trace.bundle import Note
 from cb_trace.replay.guard import RngState, preserved
-from cb_trace.replay.hooks import Call, Place, Recorder
+from cb_trace.replay.hooks import Admit, Call, Place, Recorder
 from cb_trace.replay.inputs import InputPlan
 from cb_trace.replay.memory import CaptureBudget
 from cb_trace.replay.tree import configuration_key
@@ -30,12 +30,14 @@ class Captures:
         dedup: bool,
         max_bytes: int | None,
         wrap: Sequence[str] = (),
+        sharded: frozenset[int] = frozenset(),
     ) -> None:
         self.calls: list[Call] = []
         self.passes = 0
         self.notes: list[Note] = []
         self._modules, self._signatures, self._device = modules, signatures, device
         self._dedup, self._max_bytes, self._wrap = dedup, max_bytes, wrap
+        self._sharded = sharded
         self._groups: dict[Hashable, Call] = {}
         self._likes: dict[Call, Hashable] = {}  # what its likes have in common with it
         self._apart: dict[Call, Call] = {}  # by what measures it, not by its likes
@@ -55,7 +57,7 @@ class Captures:
                 return None
             return budget.place(plan.tensors.bytes_by_device())
 
-        recorder = Recorder(self._modules, self._device, admit, budget.place, self._wrap)
+        recorder = self._recorder(admit, budget)
         try:
             with recorder.recording():
                 yield
@@ -96,7 +98,7 @@ class Captures:
         for call in self.calls:
             groups.setdefault(self.measured_by(call), []).append(call)
         return [
-            sorted(likes, key=lambda call, lead=lead: call is not lead)
+            [lead, *(call for call in likes if call is not lead)]
             for lead, likes in groups.items()
             if len(likes) > 1
         ]
@@ -144,7 +146,7 @@ class Captures:
             known = call.key in by_key
             return budget.place(plan.tensors.bytes_by_device()) if known else None
 
-        recorder = Recorder(self._modules, self._device, admit, budget.place, self._wrap)
+        recorder = self._recorder(admit, budget)
         with preserved(model, self._device):
             if self._rng is not None:
                 self._rng.put()
@@ -154,6 +156,12 @@ class Captures:
         for key, seen in recorder.calls.items():
             if key in by_key and seen.inputs is not None:
                 by_key[key].take_over(seen)
+
+    def _recorder(self, admit: Admit, budget: CaptureBudget) -> Recorder:
+        return Recorder(
+            self._modules, self._device, admit, budget.place,
+            wrap=self._wrap, sharded=self._sharded,
+        )  # fmt: skip
 
     def _note(self, budget: CaptureBudget) -> None:
         waiting = sum(call.inputs is None and call.reason is None for call in self.to_measure())

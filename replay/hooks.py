@@ -21,6 +21,7 @@ from cb_trace.replay.tensors import UncopyableError
 
 COLLECTIVE_OPS = ("c10d::", "_c10d_functional", "c10d_functional", "_dtensor::", "symm_mem::")
 COLLECTIVES = "runs collectives"
+SHARDED = "its parameters are sharded, and gathered around its call in the step"
 
 CallKey = tuple[str, Hashable]
 
@@ -93,7 +94,8 @@ class Recorder:
     """Hooks on every module that count calls and copy the inputs of those that ``admit`` takes.
 
     Calls on other threads are not the step's, and those inside the backward are forwards that are
-    recomputed: neither counts. ``wrap`` names methods that count beside ``forward``.
+    recomputed: neither counts. ``wrap`` names methods that count beside ``forward``; ``sharded``
+    holds the ids of modules that cannot be called outside the step.
     """
 
     def __init__(
@@ -102,11 +104,13 @@ class Recorder:
         device: torch.device,
         admit: Admit,
         room: Room,
+        *,
         wrap: Sequence[str] = (),
+        sharded: frozenset[int] = frozenset(),
     ) -> None:
         self.calls: dict[CallKey, Call] = {}
         self._modules, self._device, self._wrap = modules, device, wrap
-        self._admit, self._room = admit, room
+        self._admit, self._room, self._sharded = admit, room, sharded
         self._thread: StepThread | None = None  # None: not recording
         self._keep = {id(p) for module in modules.values() for p in module.parameters()}
         self._count = dict.fromkeys(modules, 0)
@@ -165,7 +169,7 @@ class Recorder:
         self._count[path] += 1
         state = CallState.now(self._device)
         training = tuple(inner.training for inner in module.modules())
-        plan, reason = self._plan(args, kwargs)
+        plan, reason = self._plan(module, args, kwargs)
         signature = (method, plan.signature if plan else reason, state.key, training)
         known = self.calls.get((path, signature))
         if known is not None:
@@ -179,7 +183,11 @@ class Recorder:
             call.nbytes = sum(plan.tensors.bytes_by_device().values())
             self._take(open_call, call, plan, (args, kwargs))
 
-    def _plan(self, args: Any, kwargs: Any) -> tuple[InputPlan | None, str | None]:
+    def _plan(
+        self, module: nn.Module, args: Any, kwargs: Any
+    ) -> tuple[InputPlan | None, str | None]:
+        if id(module) in self._sharded:
+            return None, SHARDED
         try:
             with torch.inference_mode(False), torch.no_grad():
                 return plan_inputs(args, kwargs, self._keep), None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 from torch import nn
@@ -32,6 +33,25 @@ def modules_by_path(model: nn.Module, tree: Sequence[ModuleRecord]) -> dict[str,
         if child is not None:
             found[record.path] = _opened(child)
     return found
+
+
+def sharded(model: nn.Module) -> frozenset[int]:
+    """Ids of the modules whose parameters FSDP gathers for a call: its units, and what is inside
+    or around them. None of them can be called outside the step.
+    """
+    fsdp = sys.modules.get("torch.distributed.fsdp")  # a model without it has not imported it
+    names = ("FSDPModule", "FullyShardedDataParallel")
+    kinds = tuple(getattr(fsdp, name) for name in names if hasattr(fsdp, name))
+    units = {id(module) for module in model.modules() if isinstance(module, kinds)}
+    inside = {
+        id(inner) for unit in model.modules() if id(unit) in units for inner in unit.modules()
+    }
+    around = {
+        id(module)
+        for module in model.modules()
+        if any(id(inner) in units for inner in module.modules())
+    }
+    return frozenset(inside | around)
 
 
 def configuration_key(module: nn.Module) -> tuple[object, ...]:

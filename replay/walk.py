@@ -39,7 +39,7 @@ from cb_trace.replay.likes import DEVICE, HOST, Place, Seen, apart, together
 from cb_trace.replay.schedule import MOST_TURNS, TURNS, Schedule
 from cb_trace.replay.series import Block, Series, clock_notes
 from cb_trace.replay.storages import CudaMeter
-from cb_trace.replay.tree import modules_by_path
+from cb_trace.replay.tree import modules_by_path, sharded
 
 INTERRUPTED = "interrupted"
 CLOCK = "clock and temperature"
@@ -102,6 +102,7 @@ class Replayer:
             dedup=options.dedup,
             max_bytes=options.max_capture_bytes,
             wrap=options.wrap,
+            sharded=sharded(model),
         )
         self._series: dict[Measurement, Series] = {}
         self._ids: dict[Measurement, int] = {}

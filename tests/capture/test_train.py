@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 
 from cb_trace.bundle import Manifest, open_bundle, parameter_of_range, path_of_range
 from cb_trace.capture.options import RecordOptions
@@ -206,6 +207,42 @@ def test_another_method_counts_where_it_is_named(tmp_path: Path) -> None:
     (hot,) = [r for r in wrapped.replays if (r.path, r.condition) == ("coder", "hot")]
     assert hot.samples_ns
     assert hot.skipped is None
+
+
+class Fed(nn.Module):
+    """What a loader's worker and a thread beside the step call is not the step's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.side, self.main = nn.Linear(3, 3), nn.Linear(3, 2)
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, _: int) -> torch.Tensor:
+        out: torch.Tensor = self.side(torch.ones(3))
+        return out.detach()
+
+    def step(self) -> None:
+        other = threading.Thread(target=lambda: self.side(torch.ones(1, 3)))
+        other.start()
+        loader: Any = DataLoader(self, batch_size=2, num_workers=1)  # type: ignore[arg-type]
+        for batch in loader:
+            self.main(batch)
+        other.join()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_workers_and_threads_beside_the_step_do_not_leak_in(tmp_path: Path) -> None:
+    model = Fed()
+    options = replace(QUICK, steps=1, bare_samples=1, replay_seconds=0.5)
+    manifest = record(Workload("fed", model, step=model.step), tmp_path, options)
+    called = {path_of_range(e["name"]) for e in events(tmp_path)} - {None}
+    assert called == {"main"}
+    assert {r.path for r in manifest.replays} == {"main"}
+    assert {c.path for c in manifest.costs} - {""} == {"main"}
+    assert {m.path for m in manifest.memories} - {""} == {"main"}
+    assert [n.path for n in manifest.notes if n.reason == "never called"] == ["side"]
 
 
 def test_calls_of_other_threads_do_not_count() -> None:
