@@ -35,4 +35,4 @@ def predicted_speedups(
     predicted = pl.DataFrame(
         rows, schema={name: schema[name] for name in (*key, *_PREDICTED)}, orient="row"
     )
-    return speedup.drop(_PREDICTED).join(predicted, on=key, how="left").select(schema)
+    return speedup.drop(_PREDICTED).join(predicted, on=key, how="left").select(*schema)

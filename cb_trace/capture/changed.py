@@ -15,6 +15,7 @@ from cb_trace.capture.options import RecordOptions
 from cb_trace.capture.owners import Owners
 from cb_trace.capture.tree import ModuleTree
 from cb_trace.capture.variants import CompiledWay
+from cb_trace.errors import CbTraceError
 from cb_trace.replay.knockout import (
     Job,
     KnockoutOptions,
@@ -32,7 +33,7 @@ SPEEDUP_SECONDS = 5.0  # for each
 class ChangedSteps:
     """Knock-outs and speed-ups of one recording: :meth:`part` measures some of them.
 
-    :raises CbTraceError: they name a module that the model does not have.
+    :raises CbTraceError: they name a module that the model does not have, or one twice.
     """
 
     def __init__(  # noqa: PLR0917 - the parts of one recording, named at its one call
@@ -50,7 +51,11 @@ class ChangedSteps:
         self._device, self._phase, self._progress = device, phase, progress
         self._compiled: CompiledWay | None = None
         self._paths: list[str] = []
-        named = KnockoutOptions(paths=tuple(job.path for job in options.speedups))
+        paths = tuple(job.path for job in options.speedups)
+        if len(set(paths)) < len(paths):
+            twice = next(path for path in paths if paths.count(path) > 1)
+            raise CbTraceError(f"{twice!r} is sped up twice", hint="one factor a recording")
+        named = KnockoutOptions(paths=paths)
         for asked in (options.knockout, named):
             if asked is not None:
                 check_paths(asked, tree.modules)

@@ -41,7 +41,12 @@ SELECT
     bounds.low_ns / 1e3 AS cost_low_us,
     bounds.high_ns / 1e3 AS cost_high_us,
     hot.low_ns / 1e3 AS isolated_low_us,
-    hot.high_ns / 1e3 AS isolated_high_us
+    hot.high_ns / 1e3 AS isolated_high_us,
+    faster.factor AS speedup_factor,
+    faster.saved_ns / 1e3 AS speedup_us,
+    faster.low_ns / 1e3 AS speedup_low_us,
+    faster.high_ns / 1e3 AS speedup_high_us,
+    faster.predicted_ns / 1e3 AS speedup_predicted_us
 FROM _cost AS cost
 JOIN module USING (module_id)
 LEFT JOIN module_context AS context
@@ -67,6 +72,10 @@ LEFT JOIN knockout
     ON knockout.module_id = cost.module_id
     AND knockout.phase = cost.phase
     AND knockout.deployment = cost.deployment
+LEFT JOIN speedup AS faster
+    ON faster.module_id = cost.module_id
+    AND faster.phase = cost.phase
+    AND faster.deployment = cost.deployment
 LEFT JOIN verdict
     ON verdict.module_id = cost.module_id
     AND verdict.phase = cost.phase
@@ -127,6 +136,13 @@ COMMENT ON COLUMN compare.cost_high_us IS
     'Upper bound of cost_us, us; the error is within noise where the two intervals meet';
 COMMENT ON COLUMN compare.isolated_low_us IS 'Lower bound of isolated_us, us';
 COMMENT ON COLUMN compare.isolated_high_us IS 'Upper bound of isolated_us, us';
+COMMENT ON COLUMN compare.speedup_factor IS
+    'The module also ran on one factor-th of its batch; NULL where not measured';
+COMMENT ON COLUMN compare.speedup_us IS 'What the step gained by that, measured, us';
+COMMENT ON COLUMN compare.speedup_low_us IS 'Lower bound of speedup_us, us';
+COMMENT ON COLUMN compare.speedup_high_us IS 'Upper bound of speedup_us, us';
+COMMENT ON COLUMN compare.speedup_predicted_us IS
+    'What the simulator says the step gains where the module takes one factor-th of its time, us';
 
 CREATE VIEW step_partition AS
 SELECT

@@ -15,7 +15,8 @@ COMPARE = """
     exposed_us cost_us marginal_us isolated_us isolated_gpu_us isolated_cold_us error_us error_ratio
     launch_us cache_us kernel_choice_us fusion_us overlap_us contention_us idle_us residual_us
     knockout_us knockout_low_us knockout_high_us spread verdict isolated_from cost_low_us
-    cost_high_us isolated_low_us isolated_high_us
+    cost_high_us isolated_low_us isolated_high_us speedup_factor speedup_us speedup_low_us
+    speedup_high_us speedup_predicted_us
 """
 
 

@@ -1,0 +1,91 @@
+"""A recording with modules taken out and sped up, from the options to the sentence on a module."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from cb_trace.bundle import Manifest
+from cb_trace.capture.options import RecordOptions
+from cb_trace.capture.record import record
+from cb_trace.conduct import ingest
+from cb_trace.errors import CbTraceError
+from cb_trace.providers.workload import Workload
+from cb_trace.replay.knockout import Job, KnockoutOptions
+from cb_trace.store import open_profile
+
+
+def recorded(folder: Path, **options: Any) -> Manifest:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 8), nn.Flatten(0)).eval()
+    folder.mkdir()
+    given: dict[str, Any] = {"bare_seconds": 0.05, "bare_samples": 5, "replay_seconds": 0.4}
+    workload = Workload("net", model, (torch.randn(16, 32),))
+    return record(workload, folder, RecordOptions(**given | options))
+
+
+@pytest.fixture(scope="module")
+def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("changed")
+    recorded(
+        folder / "net",
+        knockout=KnockoutOptions(top=1, paths=("1", "3"), budget_seconds=0.3, min_pairs=3),
+        speedups=(Job("0", 2), Job("2", 4), Job("3", 2)),
+    )
+    return ingest(folder / "net", folder / "net.duckdb").profile
+
+
+def rows(profile: Path, sql: str) -> list[tuple[Any, ...]]:
+    with open_profile(profile) as connection:
+        return connection.execute(sql).fetchall()
+
+
+def test_every_module_asked_for_is_taken_out(profile: Path) -> None:
+    found = rows(
+        profile,
+        "SELECT path, samples >= 3, skipped FROM knockout JOIN module USING (module_id) "
+        "WHERE path IN ('1', '3') ORDER BY path",
+    )
+    assert found == [
+        ("1", True, None),
+        ("3", None, "its output shares memory with its inputs"),
+    ]
+    assert rows(profile, "SELECT count(*) FROM knockout") == [(3,)]
+
+
+def test_what_a_faster_module_gains_stands_beside_the_prediction(profile: Path) -> None:
+    found = rows(
+        profile,
+        "SELECT path, factor, samples >= 3, low_ns <= saved_ns AND saved_ns <= high_ns, "
+        "predicted_low_ns <= predicted_ns AND predicted_ns <= predicted_high_ns, skipped "
+        "FROM speedup JOIN module USING (module_id) ORDER BY path",
+    )
+    assert found == [
+        ("0", 2, True, True, True, None),
+        ("2", 4, True, True, True, None),
+        ("3", 2, None, None, True, "its output shares memory with its inputs"),
+    ]
+
+
+def test_the_prediction_is_that_of_whatif(profile: Path) -> None:
+    from cb_trace.whatif import parse_setting, what_if
+
+    (outcome,) = what_if(profile, [parse_setting("2=0.25x")])
+    (stored,) = rows(
+        profile, "SELECT predicted_ns FROM speedup JOIN module USING (module_id) WHERE path = '2'"
+    )
+    assert stored == (outcome.saved_ns,)
+
+
+def test_a_module_that_the_model_does_not_have(tmp_path: Path) -> None:
+    with pytest.raises(CbTraceError, match=r"no module 'h\.0' to take out or speed up"):
+        recorded(tmp_path / "net", speedups=(Job("h.0", 2),))
+
+
+def test_one_factor_a_module(tmp_path: Path) -> None:
+    with pytest.raises(CbTraceError, match="is sped up twice"):
+        recorded(tmp_path / "net", speedups=(Job("0", 2), Job("0", 4)))
