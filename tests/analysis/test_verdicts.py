@@ -4,6 +4,7 @@ import polars as pl
 import pytest
 
 from cb_trace.analysis import Figures, Interval, verdict, verdicts
+from cb_trace.analysis.verdicts import Faster
 from tests.analysis.timelines import LIST, MODULE, A, D
 from tests.frames import frame
 
@@ -185,3 +186,17 @@ def test_a_knock_out_decides_where_the_others_agree() -> None:
     found = verdict(Figures(deployment="eager", cost=same, isolated=same,
                             knockout=Interval(30_000, 29_000, 31_000)))  # fmt: skip
     assert found.endswith("(knock-out, 29 to 31): no difference beyond noise, believe the 30")
+
+
+@pytest.mark.parametrize(
+    ("saved", "words"),
+    [
+        (Interval(30_000, 29_000, 31_000),
+         "; on 1/2 of its batch the step is 30 µs shorter (29 to 31, predicted 28)"),
+        (Interval(1_000, -2_000, 3_000),
+         "; on 1/2 of its batch the step is as long (-2.0 to 3.0, predicted 28)"),
+    ],
+)  # fmt: skip
+def test_a_faster_module(saved: Interval, words: str) -> None:
+    figures: dict[str, Any] = {**LOSS, "faster": Faster(2, saved, 28_000)}
+    assert verdict(Figures(**figures)) == verdict(Figures(**LOSS)) + words
