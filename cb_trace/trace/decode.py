@@ -31,6 +31,7 @@ _FIRST_GROUP = 4  # few, so that decoding begins early
 _EXACT_FROM_NS = 2**43 * 1000  # doubles hold microseconds with three decimals below this
 _AFTER_LIMIT = 64 << 20
 _FRACTION = re.compile(rb'"ts"\s*:\s*"?\d{13,}\.\d*[1-9]')
+_BOOLEAN = re.compile(rb'"(?:ts|dur)"\s*:\s*(?:true|false)\b')
 _NUMBER = re.compile(rb'("(?:ts|dur)"\s*:\s*)(-?\d[\d.eE+-]*)')
 
 
@@ -75,10 +76,10 @@ class Decoder:
                 self._load(group)
         self._end()
 
-    def _files(self, blocks: Iterator[bytes]) -> Iterator[Path]:
+    def _files(self, blocks: Iterator[bytes | memoryview]) -> Iterator[Path]:
         for number, block in enumerate(blocks):
-            if not number:
-                self._old_names = b'"external id"' in block  # 2021; see source_exact.sql
+            if not number:  # the names of 2021; see source_exact.sql
+                self._old_names = b'"external id"' in bytes(block)
             path = self.folder / f"block{number}.json"
             with path.open("wb") as stream:
                 stream.writelines((b"[", block, b"]"))
@@ -163,7 +164,13 @@ class Decoder:
                 raise
             except duckdb.Error:
                 continue
-            return self._needs_no_decimals(group) and self._absorb()
+            rows, latest, small = sql.row(self.connection, sql.text("part_facts"))
+            if small and source == "source_fast" and _any_matches(_BOOLEAN, group):
+                continue  # read as 0 or 1 µs, and no time at all
+            if not self._needs_no_decimals(group, latest):
+                return False
+            self._absorb(rows)
+            return True
         return False
 
     def _decode(self, group: list[Path], source: str) -> None:
@@ -173,19 +180,14 @@ class Decoder:
         script = sql.text("part").replace("/*source*/", sql.text(source))
         sql.run(self.connection, script, files=[str(path) for path in group])
 
-    def _needs_no_decimals(self, group: list[Path]) -> bool:
+    def _needs_no_decimals(self, group: list[Path], latest_ns: int | None) -> bool:
         """Where epoch microseconds carry a fraction, quote the numbers and read them again."""
-        if self._exact:
+        if self._exact or latest_ns is None or latest_ns < _EXACT_FROM_NS:
             return True
-        latest = sql.value(self.connection, "SELECT max(start_ns) FROM raw_part")
-        if latest is None or latest < _EXACT_FROM_NS:
-            return True
-        if not any(_FRACTION.search(path.read_bytes()) for path in group):
-            return True
-        self._exact = True
-        return False
+        self._exact = _any_matches(_FRACTION, group)
+        return not self._exact
 
-    def _absorb(self) -> bool:
+    def _absorb(self, rows: int) -> None:
         """Sort the part's rows into their tables; identifiers follow the file, with gaps."""
         script = sql.text("total")
         kinds = {kind for (kind,) in sql.rows(self.connection, script, long_ns=LONG_NS)}
@@ -204,5 +206,8 @@ class Decoder:
                     first_launch=self.first.launch,
                     first_kernel=self.first.kernel,
                 )
-        self._rows += sql.value(self.connection, "SELECT count(*) FROM raw_part")
-        return True
+        self._rows += rows
+
+
+def _any_matches(pattern: re.Pattern[bytes], group: list[Path]) -> bool:
+    return any(pattern.search(path.read_bytes()) for path in group)

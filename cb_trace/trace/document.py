@@ -20,6 +20,7 @@ _LEAST = 1 << 20
 _HEAD_LIMIT = 64 << 20
 _PROBE = 1 << 12
 _SPACE = b" \t\r\n"
+_SEPARATORS = _SPACE + b","
 
 _OPENING = re.compile(rb'(?<!\\)"traceEvents"\s*:\s*\[')
 _EVENT_KEY = rb'\s*"(?:ph|name|cat|pid|tid|ts|dur|args|id|bp|s)"\s*:'
@@ -49,8 +50,11 @@ class Document:
     lost_bytes: int = 0
     _buffer: bytearray = field(default_factory=bytearray)
 
-    def blocks(self, text: Iterator[bytes]) -> Iterator[bytes]:
+    def blocks(self, text: Iterator[bytes]) -> Iterator[bytes | memoryview]:
         """Yield blocks of events, separators at both ends removed.
+
+        A block may be a view that the next step of the iterator releases: whole copies of a
+        large file cost more than cutting it.
 
         :raises CbTraceError: the text is no Kineto trace, or several documents.
         """
@@ -60,7 +64,7 @@ class Document:
         for piece in text:
             self._buffer += piece
             while len(self._buffer) > 2 * BLOCK:
-                yield self._take(_cut(self._buffer, BLOCK))
+                yield from self._take(_cut(self._buffer, BLOCK))
         yield from self._finish()
 
     # --- the beginning ------------------------------------------------------------------------
@@ -112,7 +116,7 @@ class Document:
 
     # --- the end ------------------------------------------------------------------------------
 
-    def _finish(self) -> Iterator[bytes]:
+    def _finish(self) -> Iterator[bytes | memoryview]:
         buffer = self._buffer
         if buffer.lstrip(_SPACE)[:1] == b"]":
             at = buffer.index(b"]")
@@ -127,23 +131,28 @@ class Document:
             tail = bytes(buffer[last:])
             del buffer[last:]
             yield from self._pieces()
-            yield tail.strip(_SPACE + b",")
+            yield tail.strip(_SEPARATORS)
             return
         yield from self._pieces()
 
-    def _pieces(self) -> Iterator[bytes]:
+    def _pieces(self) -> Iterator[bytes | memoryview]:
         """Hand out the rest in at least four pieces where that pays: one decoder thread each."""
         size = min(BLOCK, max(_LEAST, len(self._buffer) // 4 + 1))
         while len(self._buffer) > size + size // 2:
-            yield self._take(_cut(self._buffer, size))
-        if rest := bytes(self._buffer).strip(_SPACE + b","):
+            yield from self._take(_cut(self._buffer, size))
+        if rest := bytes(self._buffer).strip(_SEPARATORS):
             yield rest
         self._buffer.clear()
 
-    def _take(self, end: int) -> bytes:
-        block = bytes(memoryview(self._buffer)[:end]).strip(_SPACE + b",")
+    def _take(self, end: int) -> Iterator[memoryview]:
+        start, stop = 0, end
+        while start < stop and self._buffer[start] in _SEPARATORS:
+            start += 1
+        while start < stop and self._buffer[stop - 1] in _SEPARATORS:
+            stop -= 1
+        with memoryview(self._buffer) as whole, whole[start:stop] as block:
+            yield block
         del self._buffer[:end]
-        return block
 
     def _find_end(self) -> int | None:
         """Where the events end: the first closing bracket after which the rest parses.

@@ -19,7 +19,12 @@ _END = re.compile(r";\s*(?:\n|\Z)")
 
 # Temporary tables count against the limit and spill to disk beyond it.
 MEMORY_LIMIT = "384MB"
-_SETTINGS = {"memory_limit": MEMORY_LIMIT, "threads": 2, "checkpoint_threshold": "256MB"}
+_SETTINGS = {
+    "memory_limit": MEMORY_LIMIT,
+    "threads": 2,
+    "checkpoint_threshold": "256MB",
+    "enable_progress_bar": False,  # it would go to stdout
+}
 
 
 @cache
@@ -63,7 +68,7 @@ def value(connection: duckdb.DuckDBPyConnection, query: str, **parameters: Any) 
 
 @contextmanager
 def limits(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    """Bound DuckDB's memory and threads while a file loads, then restore what was set."""
+    """Bound DuckDB's memory and threads, and keep it quiet, while a file loads; then restore."""
     import duckdb
 
     before = {name: value(connection, f"SELECT current_setting('{name}')") for name in _SETTINGS}

@@ -58,6 +58,17 @@ def test_many_blocks_load_as_one(
     assert ids == [(40, 40)]
 
 
+@pytest.mark.parametrize("time", ["ts", "dur"])
+def test_a_boolean_time_in_one_of_many_blocks_drops_one_event(
+    time: str, tmp_path: Path, load: Loader, profile: duckdb.DuckDBPyConnection
+) -> None:
+    rows: list[Event] = [*events(20), {**op("odd", 2050, 1), time: True}, *events(40)[60:]]
+    report = load(write(tmp_path / "t.json", rows))
+    assert linked(profile) == ALL
+    assert (report.slices, report.dropped) == (120, 1)
+    assert [drop.reason for drop in report.drops] == ["event without a usable time"]
+
+
 def test_a_cut_inside_an_event_is_mended(
     tmp_path: Path, load: Loader, profile: duckdb.DuckDBPyConnection
 ) -> None:

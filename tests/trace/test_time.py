@@ -71,7 +71,10 @@ def test_row_14_every_nanosecond_of_a_microsecond(
         profile.execute("DELETE FROM op")
 
 
-@pytest.mark.parametrize("ts", ['"soon"', "[1]", "null", "9.3e18", '""'])
+NO_TIMES = ("true", "false", '"soon"', '"true"', '"0x1f"', '""', "[1]", "[]", '{"a": 1}', "{}")
+
+
+@pytest.mark.parametrize("ts", [*NO_TIMES, "null", "9.3e18"])
 def test_row_14_what_is_no_time_drops_the_event(
     ts: str, tmp_path: Path, load: Loader, profile: duckdb.DuckDBPyConnection
 ) -> None:
@@ -79,6 +82,16 @@ def test_row_14_what_is_no_time_drops_the_event(
     assert times(profile) == [(1000, 1000)]
     assert drops(report) == {"event without a usable time": (1, None)}
     assert (report.slices, report.dropped) == (1, 1)
+
+
+@pytest.mark.parametrize("dur", NO_TIMES)
+def test_row_14_what_is_no_duration_drops_the_event(
+    dur: str, tmp_path: Path, load: Loader, profile: duckdb.DuckDBPyConnection
+) -> None:
+    report = load(raw(tmp_path / "t.json", ("1", "1"), ("2", dur), ("3", "0")))
+    assert times(profile) == [(1000, 1000), (3000, 0)]
+    assert drops(report) == {"event without a usable time": (1, None)}
+    assert (report.slices, report.dropped) == (2, 1)
 
 
 @pytest.mark.parametrize(("dur", "resolution"), [("3", 1000), ("3.0", 1000), ("3.25", 1)])
