@@ -199,3 +199,30 @@ def test_library_calls_are_of_one_module_and_fused_shares_sum_to_one(
         n["path"] for k in external for n in k["nodes"] if base(n["target"]) == base(k["name"])
     }  # fmt: skip
     assert library == own
+
+
+def test_coverage_leaves_nothing_out_phase_by_phase(recording: tuple[Path, Path]) -> None:
+    _, profile = recording
+    covered, there = (
+        "SELECT phase, sum(ns) FROM coverage WHERE role = 'context' AND status <> 'noted' "
+        "GROUP BY phase ORDER BY phase",
+        "SELECT phase, sum(ns) FROM kernel_module JOIN kernel USING (kernel_id) "
+        "JOIN trace USING (trace_id) WHERE role = 'context' GROUP BY phase ORDER BY phase",
+    )
+    assert rows(profile, covered) == rows(profile, there)
+    whole = rows(profile, "SELECT sum(dur_ns) FROM kernel JOIN trace USING (trace_id) "
+                 "WHERE role = 'context'")  # fmt: skip
+    assert sum(ns for _, ns in rows(profile, covered)) == whole[0][0]
+    unclear = "SELECT * FROM coverage WHERE (reason IS NULL) = (status = 'unattributed')"
+    assert rows(profile, f"{unclear} AND role = 'context' AND status <> 'noted'") == []
+    sure = rows(
+        profile, "SELECT DISTINCT method, confidence FROM coverage WHERE role = 'context' "
+        "AND method IN ('inductor', 'autograd') AND phase <> 'optimizer' ORDER BY ALL",
+    )  # fmt: skip
+    assert ("inductor", "matched") in sure
+    assert ("inductor", "split") in sure
+    lost = rows(
+        profile,
+        "SELECT coalesce(sum(share), 0) FROM coverage WHERE role = 'context' AND method = 'none'",
+    )
+    assert lost[0][0] < 0.01
