@@ -214,8 +214,10 @@ def _judged(pair: Pair, moves: Moves) -> tuple[str, ...]:
         return "", "", "", "not measured"
     found, low, high = (sum(part[side] for part in known) for side in range(3))
     slack = OFF_RATIO * abs(truth) + sum(_drift(pair, path) for path in moves.paths)
-    right = low - slack <= truth <= high + slack
-    return f"{truth:.1f}", f"{found:.1f}", _shown(low, high), "ok" if right else "wrong"
+    right = "ok" if low - slack <= truth <= high + slack else "wrong"
+    if right == "ok" and low <= 0 <= high:
+        right = "not resolved"
+    return f"{truth:.1f}", f"{found:.1f}", _shown(low, high), right
 
 
 def _rest(pair: Pair, rule: Injection) -> tuple[str, str, str]:
