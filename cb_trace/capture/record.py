@@ -133,7 +133,8 @@ class _Recording:
         self.bare = BareSteps(self.device, options, clock_of(self.device), progress)
         self.samples: list[StepSamples] = []
         self.traces: list[TraceRecord] = []
-        self.notes: list[Note] = [grad_note(uses_grad(workload, options)), *given.notes()]
+        self.notes: list[Note] = [grad_note(uses_grad(workload, options)), *workload.notes]
+        self.notes += given.notes()
         self.deployment: Deployment = "graph" if options.graphed else "eager"
 
     def run(self) -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 import click
 
 from cb_trace.commands.options import (
-    assignments,
     default_name,
     force_option,
     recording_options,
     say,
+    workload_settings,
 )
 from cb_trace.commands.recording import Request, is_bundle_name, record_bundle
 from cb_trace.errors import CbTraceError
@@ -39,6 +39,8 @@ def command(
     phase: str,
     mode: str,
     wrap: tuple[str, ...],
+    shrink_tables: int | None,
+    full_batch: int | None,
     seed: int,
     steps: int,
     output: str | None,
@@ -48,7 +50,7 @@ def command(
     request = Request(
         provider=provider,
         preset=preset,
-        settings=assignments(settings, "--set"),
+        settings=workload_settings(settings, shrink_tables, full_batch),
         device=device,
         dtype=dtype,
         seed=seed,

@@ -23,6 +23,7 @@ Progress = Callable[[str], None]
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 FORMATS = ("table", "json", "csv", "markdown")
+_SPAN = re.compile(r"([0-9]*\.?[0-9]+)\s*([sm]?)")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _UNFIT_IN_FILE_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
 # Off a terminal nothing is cut to fit: the reader is a file, a pager or a program.
@@ -39,6 +40,26 @@ format_option = click.option(
     help="How to print the result.",
 )
 force_option = click.option("--force", is_flag=True, help="Overwrite what is there.")
+
+
+def seconds(text: str) -> float:
+    """A span of time: ``60``, ``60s``, ``2m``.
+
+    :raises click.BadParameter: it is none, or not above 0.
+    """
+    found = _SPAN.fullmatch(text.strip())
+    span = float(found[1]) * (60 if found[2] == "m" else 1) if found else 0.0
+    if not 0 < span < float("inf"):
+        raise click.BadParameter(f"{text!r} is no time above 0, such as 60s or 2m")
+    return span
+
+
+budget_option = click.option(
+    "--budget",
+    type=seconds,
+    metavar="TIME",
+    help="For all isolated measurements together, 60s say; spread by share of the step.",
+)
 
 
 def recording_options(function: Decorated) -> Decorated:
@@ -87,6 +108,18 @@ _RECORDING = (
         metavar="METHOD",
         help="A method that counts as a call of its module, as forward does; may be given again.",
     ),
+    click.option(
+        "--shrink-tables",
+        type=click.IntRange(min=1),
+        metavar="ROWS",
+        help="Build no embedding table with more rows: for models larger than the device.",
+    ),
+    click.option(
+        "--full-batch",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Repeat the inputs until the batch is N.",
+    ),
     click.option("--seed", type=int, default=0, show_default=True, help="Seed of model and data."),
     click.option(
         "--steps",
@@ -112,6 +145,18 @@ def assignments(given: tuple[str, ...], what: str) -> dict[str, str]:
             )
         pairs[key] = value
     return pairs
+
+
+def workload_settings(
+    given: tuple[str, ...], shrink_tables: int | None, full_batch: int | None
+) -> dict[str, str]:
+    """All settings of a workload: those given by ``--set``, and what is done to make it fit.
+
+    :raises CbTraceError: as :func:`assignments`.
+    """
+    fit = {"shrink_tables": shrink_tables, "full_batch": full_batch}
+    made = {name: str(number) for name, number in fit.items() if number is not None}
+    return assignments(given, "--set") | made
 
 
 def default_device() -> str:

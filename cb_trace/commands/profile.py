@@ -8,13 +8,14 @@ import click
 
 from cb_trace.commands.ingest import ingest_to
 from cb_trace.commands.options import (
-    assignments,
+    budget_option,
     default_name,
     force_option,
     free_target,
     needs_reading_half,
     recording_options,
     say,
+    workload_settings,
 )
 from cb_trace.commands.recording import Request, is_bundle_name, record_bundle
 
@@ -26,12 +27,7 @@ from cb_trace.commands.recording import Request, is_bundle_name, record_bundle
 @click.argument("provider")
 @recording_options
 @click.option("--no-dedup", is_flag=True, help="Measure identical modules each on its own.")
-@click.option(
-    "--budget",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="SECONDS",
-    help="Time for all isolated measurements together.",
-)
+@budget_option
 @click.option(
     "--knockout",
     is_flag=False,
@@ -70,6 +66,8 @@ def command(
     phase: str,
     mode: str,
     wrap: tuple[str, ...],
+    shrink_tables: int | None,
+    full_batch: int | None,
     seed: int,
     steps: int,
     no_dedup: bool,
@@ -88,7 +86,7 @@ def command(
     request = Request(
         provider=provider,
         preset=preset,
-        settings=assignments(settings, "--set"),
+        settings=workload_settings(settings, shrink_tables, full_batch),
         device=device,
         dtype=dtype,
         seed=seed,

@@ -19,6 +19,9 @@ SAID_AT_ONCE = {
     "compiled model",
     "instrumentation changed the kernels",
     "kernels vary",
+    "device memory of recording",
+    "table shrunk",
+    "batch replicated",
 }
 
 

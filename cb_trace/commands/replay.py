@@ -9,6 +9,7 @@ import click
 
 from cb_trace.commands.options import (
     FilePath,
+    budget_option,
     default_device,
     needs_recording_half,
     say,
@@ -21,12 +22,7 @@ from cb_trace.commands.recording import say_replays
 @click.argument("bundle", type=FilePath)
 @click.option("--device", metavar="NAME", help="A device of the kind that was recorded.")
 @click.option("--no-dedup", is_flag=True, help="Measure identical modules each on its own.")
-@click.option(
-    "--budget",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="SECONDS",
-    help="Time for all isolated measurements together.",
-)
+@budget_option
 @click.option(
     "-o", "output", metavar="FILE", help="Bundle to write. [default: BUNDLE itself, replaced]"
 )

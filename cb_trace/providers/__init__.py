@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from cb_trace.errors import CbTraceError
+from cb_trace.providers.preprocess import Preprocessing
 from cb_trace.providers.settings import configured
 from cb_trace.providers.user import built, imported
 from cb_trace.providers.workload import Provider, Setting, Workload
@@ -51,14 +52,30 @@ def load(
 ) -> Workload:
     """Build a workload on a device; model and data follow from the seed.
 
-    ``settings`` may come as text (``--set``) or typed (a manifest's, ``preset`` among them).
+    ``settings`` may come as text (``--set``) or typed (a manifest's, ``preset`` among them). Any
+    provider takes ``shrink_tables`` and ``full_batch`` (:mod:`cb_trace.providers.preprocess`).
 
     :raises CbTraceError: unknown provider, preset or setting; a bad value; a provider that raises.
     """
+    found = provider(name)
+    preprocessing, given = Preprocessing.of(settings or {})
+    return preprocessing.built(
+        lambda: _built(found, name, preset, given, device, seed),
+        device,
+        found.loss if isinstance(found, Provider) else None,
+    )
+
+
+def _built(  # noqa: PLR0917 - load's own parameters
+    found: Any,
+    name: str,
+    preset: str | None,
+    given: dict[str, Setting],
+    device: str,
+    seed: int,
+) -> Workload:
     import torch
 
-    found = provider(name)
-    given = dict(settings or {})
     torch.manual_seed(seed)
     if not isinstance(found, Provider):
         if preset is not None:

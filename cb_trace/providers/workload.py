@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from cb_trace.bundle import Note
+
 if TYPE_CHECKING:
     from torch import Tensor, nn
     from torch.optim import Optimizer
@@ -32,6 +34,7 @@ class Workload:
     settings: dict[str, Setting] = field(default_factory=dict)
     loss: Callable[[Any], Tensor] | None = None
     optimizer: Callable[[list[nn.Parameter]], Optimizer] | None = None
+    notes: tuple[Note, ...] = ()  # what a reader of its figures must know
 
 
 @dataclass(frozen=True, slots=True)

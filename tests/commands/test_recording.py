@@ -6,9 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
+from click import BadParameter
 
 from cb_trace.bundle import open_bundle
 from cb_trace.cli import run
+from cb_trace.commands.options import seconds
 from tests.commands.running import Cli, python
 
 PAIR = "tests.commands.workloads:pair"
@@ -211,3 +213,16 @@ def test_phase_mode_and_wrap_reach_the_recording(cli: Cli, tmp_path: Path) -> No
     outcome = cli("capture", PAIR, *FAST, "--mode", "cudagraph", "-o", f"{tmp_path}/b/")
     assert outcome.status == 2
     assert "mode cudagraph needs a CUDA device" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"), [("60", 60.0), ("60s", 60.0), ("1.5 m", 90.0), (".5", 0.5)]
+)
+def test_a_budget_is_a_time(given: str, wanted: float) -> None:
+    assert seconds(given) == wanted
+
+
+@pytest.mark.parametrize("given", ["0", "-1", "s", "60h", "", "1e999"])
+def test_a_budget_that_is_no_time_is_refused(given: str) -> None:
+    with pytest.raises(BadParameter, match="is no time above 0"):
+        seconds(given)
