@@ -14,6 +14,7 @@ from cb_trace.analysis.stats import FloatArray
 from cb_trace.bundle import Deployment
 
 DEFAULT_GAP_NS = 1_000.0
+HOST_LIMIT_NS = 10_000  # a graph of less work, back to back, takes what the host takes to launch it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +62,9 @@ def isolated_parts(
 
     The host ratio is that of wall alone to duration under the profiler, over the innermost modules
     that are bound by the host alone (over all innermost ones where none is). Gap and launch of a
-    graph are the line through (kernels, wall in the graph − kernel time), over all modules.
+    graph are the line through (kernels, wall in the graph − kernel time), over all modules that
+    keep the device busy for longer than the host takes to launch a graph: the median slope of all
+    pairs, for a module that runs on several streams lies far off.
     """
     forward = replay.filter((pl.col("phase") == "forward") & pl.col("skipped").is_null())
     hot = forward.filter(pl.col("condition") == "hot").drop_nulls("median_ns")
@@ -121,9 +124,14 @@ def _graph_line(
         .join(graph.select(*key, graph_ns="median_ns"), on=key)
         .unique("measured_id")
     )
+    long = rows.filter(pl.col("kernel_ns") >= HOST_LIMIT_NS)
+    rows = long if long["kernels"].n_unique() > 1 else rows
     kernels = rows["kernels"].to_numpy().astype(np.float64)
     if np.unique(kernels).size < 2:
         return None, 0.0
     over = (rows["graph_ns"] - rows["kernel_ns"]).to_numpy().astype(np.float64)
-    gap, launch = np.polyfit(kernels, over, 1)
-    return max(0.0, float(gap)), float(launch)
+    first, second = np.triu_indices(kernels.size, 1)
+    apart = kernels[second] - kernels[first]
+    some = apart != 0
+    gap = max(0.0, float(np.median((over[second] - over[first])[some] / apart[some])))
+    return gap, float(np.median(over - gap * kernels))

@@ -117,15 +117,18 @@ def _advance(given: Shared, lanes: IntArray, needs: IntArray, state: _State) -> 
     kernel = lanes[np.arange(lanes.shape[0])[:, None], state.place]
     some = np.minimum(kernel, kernels - 1)
     waiting = (kernel < kernels) & ~state.running
-    absent = waiting & ~given.there[some, column]
-    _end(state, kernel, absent, state.lane_end)
-    waiting &= ~absent
     gap = given.gaps[some, column]
     at = np.where(state.used, state.lane_end + gap, 0.0)
-    at = np.maximum(at, given.ready[some, column])
+    at, held = np.maximum(at, given.ready[some, column]), state.lane_end
     for other in np.moveaxis(needs[kernel], -1, 0):
-        after = np.where(other < kernels, state.ended[other, column] + gap, 0.0)
-        at = np.maximum(at, after)
+        after = state.ended[other, column]
+        at = np.maximum(at, np.where(other < kernels, after + gap, 0.0))
+        held = np.maximum(held, after)
+    # A wait stays when its kernel goes.
+    absent = waiting & ~given.there[some, column] & np.isfinite(held)
+    state.used |= absent & (held > 0)
+    _end(state, kernel, absent, held)
+    waiting &= given.there[some, column]
     begins = waiting & (at <= state.now)
     state.left[begins] = given.work[some, column][begins]
     state.running |= begins

@@ -74,10 +74,11 @@ def _run(program: Program, variants: Variants) -> FloatArray:
             lane = front[stream[kernel]]
             free = lane + gaps[kernel] * (lane > 0)
             ready[kernel] = cpu + latency[kernel]
-            begin = np.maximum(free, ready[kernel])
+            begin, held = np.maximum(free, ready[kernel]), lane
             for other in needs.get(kernel, ()):
-                np.maximum(begin, ended[other] + gaps[kernel], out=begin)
-            lane[:] = np.where(there[kernel], begin + took[kernel], lane)
+                begin = np.maximum(begin, ended[other] + gaps[kernel])
+                held = np.maximum(held, ended[other])  # a wait stays when its kernel goes
+            lane[:] = np.where(there[kernel], begin + took[kernel], held)
             ended[kernel] = lane
         else:
             until = ended[kernel] if kind == WAIT_KERNEL else front.max(axis=0)

@@ -66,6 +66,8 @@ def test_what_is_gone_takes_no_time_and_holds_nobody() -> None:
     assert ends([10, 4], [0, 1], [0.0], gone=(0,)) == [4]
     assert ends([10, 4, 2], [0, 1, 1], [0.0], needs={2: (0,)}, gone=(0,), gap=1) == [7]
     assert ends([10], [0], [0.0], gone=(0,)) == [0]
+    # But what it waited for still holds its stream: 10, then 1 + 2.
+    assert ends([10, 4, 2], [0, 1, 1], [1.0], needs={1: (0,)}, gone=(1,), gap=1) == [13]
 
 
 def test_which_part_of_a_kernel_ran_beside_others() -> None:

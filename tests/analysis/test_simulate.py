@@ -10,7 +10,7 @@ from cb_trace.analysis.parts import Parts, isolated_parts
 from cb_trace.analysis.program import Program, StepEvents, programs
 from cb_trace.analysis.stats import BareStep, Interval
 from cb_trace.bundle import Deployment
-from tests.analysis.timelines import MODULE, ROOT, A, B, C, Timeline
+from tests.analysis.timelines import MODULE, ROOT, A, B, C, D, Timeline
 from tests.frames import frame
 
 
@@ -129,6 +129,18 @@ def test_a_join_waits_for_the_longer_branch() -> None:
     # 40 (b) + 1 (the gap) + 10; without b: 20 + 1 + 10.
     assert stepped(joined())[0].needs == {2: (1,)}
     assert lost(joined(), 51_000, "graph") == {ROOT: 51_000, A: 0, B: 20_000}
+
+
+def test_a_join_stays_when_the_kernel_after_it_goes() -> None:
+    timeline = joined()
+    timeline.kernels[2] |= {"dur_ns": 4_000}
+    run(timeline, C, 11_500, 54_000, 10_000)
+    # b's 40, the gap, the root's 4 and c's 10; without the root's, c still waits for b.
+    frames = timeline.frames()
+    assert stepped(timeline)[0].needs == {2: (1,)}
+    timeline.owners[2]["module_id"] = D
+    assert frames["kernel"].height == 4
+    assert lost(timeline, 56_000, "graph")[D] == 56_000 - 51_000
 
 
 def test_an_edge_that_the_trace_breaks_is_none() -> None:
