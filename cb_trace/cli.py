@@ -14,6 +14,7 @@ from cb_trace.imports import uncollected
 from cb_trace.version import VERSION
 
 INTERRUPTED = 130
+DUCKDB_INTERRUPTED = "Query interrupted"  # what it makes of Ctrl-C while it works
 
 # In the order of the work; the summary stands here so that --help imports no command.
 COMMANDS = {
@@ -84,6 +85,10 @@ def run(arguments: Sequence[str]) -> int:
     except click.ClickException as error:
         return _complain(error.format_message(), _usage_hint(error), CbTraceError.exit_code)
     except (KeyboardInterrupt, click.Abort):
+        return _complain("interrupted", "", INTERRUPTED)
+    except RuntimeError as error:
+        if str(error) != DUCKDB_INTERRUPTED:
+            raise
         return _complain("interrupted", "", INTERRUPTED)
     return status if isinstance(status, int) else 0
 

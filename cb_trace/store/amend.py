@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cb_trace.errors import CbTraceError
-from cb_trace.store.draft import Draft, remove_part
+from cb_trace.store.draft import Draft, part_beside, remove_part
 from cb_trace.store.opening import open_profile
 from cb_trace.store.template import run_script
 
@@ -29,7 +28,7 @@ def amend(profile: Path) -> Iterator[Draft]:
     """
     open_profile(profile).close()
     before = _identity(profile)
-    part = profile.with_name(f".{profile.name}.{secrets.token_hex(4)}.part")
+    part = part_beside(profile)
     try:
         connection = _copy(profile, part)
         try:

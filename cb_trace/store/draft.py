@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import glob
+import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -18,6 +22,7 @@ if TYPE_CHECKING:
     import polars as pl
     from duckdb import DuckDBPyConnection
 
+_NO_ROOM = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
 CHECKPOINT_THRESHOLD = "256MB"  # bounds the log of a long load (ingest.md, Scale)
 
 
@@ -35,22 +40,42 @@ def create(target: Path, *, force: bool = False) -> Iterator[Draft]:
 
     :param force: replace a profile that is there. Until the end, and after an error or a kill,
         the old one is intact.
-    :raises CbTraceError: the target exists and ``force`` is off, or its folder cannot be written.
+    :raises CbTraceError: the target exists and ``force`` is off, its folder cannot be written, or
+        there is no room.
     """
     check_target(target, force=force)
-    part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+    part = part_beside(target)
     try:
-        connection = _new_database(part, target)
-        try:
-            yield Draft(connection, target)
-            run_script(connection, "finish.sql")
-            connection.execute("CHECKPOINT")
-        finally:
-            connection.close()
-        check_target(target, force=force)
-        part.replace(target)
+        with _in_one_line(target):
+            connection = _new_database(part, target)
+            try:
+                yield Draft(connection, target)
+                run_script(connection, "finish.sql")
+                connection.execute("CHECKPOINT")
+            finally:
+                connection.close()
+            check_target(target, force=force)
+            part.replace(target)
     finally:
         remove_part(part)
+
+
+@contextmanager
+def _in_one_line(target: Path) -> Iterator[None]:
+    """Turn what a full disk does, here and in the block, into one line."""
+    import duckdb
+
+    try:
+        yield
+    except (duckdb.IOException, duckdb.FatalException) as error:
+        cause = str(error).splitlines()[0]
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        cause = str(error)
+    else:
+        return
+    raise CbTraceError(f"cannot write {target}: {cause}", hint="is there room on the disk?")
 
 
 def append(connection: DuckDBPyConnection, table: str, frame: pl.DataFrame) -> None:
@@ -109,6 +134,39 @@ def _new_database(part: Path, target: Path) -> DuckDBPyConnection:
         raise CbTraceError(
             f"cannot write {target}: {cause}", hint="choose a folder you can write to"
         ) from error
+
+
+def part_beside(target: Path) -> Path:
+    """A new name for a profile in the making; what a killed process left of one is removed."""
+    for left in target.parent.glob(f".{glob.escape(target.name)}.*.part"):
+        if _abandoned(left):
+            remove_part(left)
+    return target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
+
+
+def _abandoned(part: Path) -> bool:
+    """Whether the process that wrote a part is gone; one on another machine holds a lock."""
+    writer = re.search(r"\.(\d+)-[0-9a-f]+\.part$", part.name)
+    if writer is None or os.name != "posix":  # elsewhere signal 0 would end the process
+        return False
+    try:
+        os.kill(int(writer[1]), 0)
+    except ProcessLookupError:
+        return not _locked(part)
+    except (OSError, OverflowError):
+        return False
+    return False
+
+
+def _locked(part: Path) -> bool:
+    try:
+        import fcntl
+
+        with part.open("r+b") as stream:
+            fcntl.lockf(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (ImportError, OSError):
+        return True
+    return False
 
 
 def remove_part(part: Path) -> None:
