@@ -57,7 +57,7 @@ def eager_scale(
     """The scale of the eager step.
 
     :param bare_ns: its bare length; None leaves kernels as they are and takes ``host`` as it is.
-    :param host: the factors on host work that replays alone suggest, shape (owners, 1).
+    :param host: the factors on host work that replays alone suggest: :meth:`Parts.host`.
     :param together: how little kernels that run at once feel each other.
     """
     program, longest_start = bare_host(program, host)
@@ -97,7 +97,8 @@ def bare_host(program: Program, host: FloatArray) -> tuple[Program, float]:
     Work in which the profiler recorded nothing was not made longer by it. No start is slower than
     under the profiler: the second figure is by how much it was.
     """
-    factor = np.where(program.work_plain, 1.0, host[program.work_owner, 0])
+    owned = host[program.work_owner, program.work_between.astype(np.int64)]
+    factor = np.where(program.work_plain, 1.0, owned)
     work = np.round(program.work_ns * factor).astype(np.int64)
     first = np.flatnonzero(program.kind == LAUNCH)[:1]
     head = program.work_item <= (first[0] if first.size else -1)

@@ -7,7 +7,8 @@ wall is its host time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import polars as pl
 
@@ -56,34 +57,53 @@ def alone(replay: pl.DataFrame, module_call: pl.DataFrame) -> dict[int, Alone]:
     }
 
 
-def host_factors(found: dict[int, Alone], module: pl.DataFrame, ran: set[int]) -> dict[int, float]:
-    """By module: what its own profiled host work, children apart, is multiplied by.
+@dataclass(frozen=True, slots=True)
+class Factors:
+    """What profiled host work is multiplied by, by module; ``glue`` for parents without one."""
+
+    own: dict[int, float] = field(default_factory=dict)
+    most: dict[int, float] = field(default_factory=dict)  # where only a bound is known
+    glue: float | None = None  # of what parents do between operators
+
+
+def host_factors(found: Mapping[int, Alone], module: pl.DataFrame, ran: set[int]) -> Factors:
+    """The factors of modules' own host work, children apart.
 
     A module has one if the host bounds it and every child that ran; what a parent does itself is a
-    difference, and held within four times of the whole either way.
+    difference, and held within four times of the whole either way. One without children that the
+    device bounds has a bound: its host work takes no longer than its wall.
     """
-    children: dict[int, list[int]] = {}
+    children = _children(module, ran)
+    own: dict[int, float] = {}
+    most: dict[int, float] = {}
+    glue_ns, glue_profiled_ns = 0.0, 0.0
+    for one, whole in found.items():
+        below = [found.get(child) for child in children.get(one, ())]
+        usual = whole.wall_ns / whole.profiled_ns
+        if not whole.bound and not below:
+            most[one] = usual
+        inner = [child for child in below if child is not None and child.bound]
+        if not whole.bound or len(inner) < len(below):
+            continue
+        wall = whole.wall_ns - sum(child.wall_ns for child in inner)
+        profiled = whole.profiled_ns - sum(child.profiled_ns for child in inner)
+        if profiled <= 0:
+            continue
+        own[one] = min(max(wall / profiled, usual / FAR), usual * FAR)
+        if below:
+            glue_ns += own[one] * profiled
+            glue_profiled_ns += profiled
+    return Factors(own, most, glue_ns / glue_profiled_ns if glue_profiled_ns else None)
+
+
+def _children(module: pl.DataFrame, ran: set[int]) -> dict[int, list[int]]:
+    """The modules that ran by the nearest one above that did."""
     up: dict[int, int | None] = dict(module.select("module_id", "parent_id").iter_rows())
+    children: dict[int, list[int]] = {}
     for one in ran:
         above = up.get(one)
         while above is not None and above not in ran:  # a container that is never called
             above = up.get(above)
         if above is not None:
             children.setdefault(above, []).append(one)
-    factors: dict[int, float] = {}
-    for one, whole in found.items():
-        below = [found.get(child) for child in children.get(one, ())]
-        if not whole.bound or any(child is None or not child.bound for child in below):
-            continue
-        own = whole
-        for child in below:
-            assert child is not None
-            own = replace(
-                own,
-                wall_ns=own.wall_ns - child.wall_ns,
-                profiled_ns=own.profiled_ns - child.profiled_ns,
-            )
-        usual = whole.wall_ns / whole.profiled_ns
-        if own.profiled_ns > 0:
-            factors[one] = min(max(own.wall_ns / own.profiled_ns, usual / FAR), usual * FAR)
-    return factors
+    return children

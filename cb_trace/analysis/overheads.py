@@ -47,8 +47,9 @@ def _bare(program: Program, parts: Parts) -> pl.DataFrame:
     rows = program.work_segment[inside]
     owner = program.work_owner[inside]
     work = program.work_ns[inside].astype(np.float64)
-    factor = parts.host(program.owners)[owner, 0]
-    own = np.array([module in parts.host_factors for module, _ in program.owners], np.float64)
+    between = program.work_between[inside].astype(np.int64)
+    factor = parts.host(program.owners)[owner, between]
+    own = np.array([module in parts.factors.own for module, _ in program.owners], np.float64)
     seen = np.bincount(rows, work, count)
     ratio = np.divide(
         np.bincount(rows, work * factor, count), seen, out=np.ones(count), where=seen > 0
@@ -81,7 +82,7 @@ def with_overheads(program: Program, table: pl.DataFrame) -> Scale:
     """
     gaps = table.filter(pl.col("kind") == T1)
     ratio = _weighted(gaps, "value") / _weighted(gaps, "profiled") if gaps.height else 1.0
-    program, _ = bare_host(program, np.full((len(program.owners), 1), ratio))
+    program, _ = bare_host(program, np.full((len(program.owners), 2), ratio))
     wanted = _wanted(program.segments, table)
     inside = program.work_segment >= 0
     rows = program.work_segment[inside]

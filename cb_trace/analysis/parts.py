@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import polars as pl
 
-from cb_trace.analysis.host_alone import HOST_BOUND, alone, host_factors
+from cb_trace.analysis.host_alone import HOST_BOUND, Factors, alone, host_factors
 from cb_trace.analysis.program import Owner
 from cb_trace.analysis.stats import FloatArray
 from cb_trace.bundle import Deployment
@@ -22,25 +22,30 @@ class Parts:
     """Figures of modules alone. ``None``: not measured, and the default stands in."""
 
     host_ratio: float | None = None  # bare host work over profiled host work, of all together
-    host_factors: Mapping[int, float] = field(default_factory=dict)  # of a module's own work
+    factors: Factors = field(default_factory=Factors)  # of modules' own host work
     graph_gap_ns: float | None = None  # between two kernels of a CUDA graph
     together: float | None = None  # how little kernels that run at once feel each other
     launch_ns: float = 0.0  # of a whole graph, beside its kernels and gaps
     isolation_ns: int | None = None  # the innermost modules alone, added up
 
     def host(self, owners: Sequence[Owner]) -> FloatArray:
-        """The factor on profiled host work of each owner, shape (owners, 1).
+        """Factors on each owner's profiled host work, shape (owners, 2): in operators, and between.
 
-        Its own where it was measured, in the forward, else that of all together; 1 where nothing
-        was measured.
+        Its own where it was measured, in the forward, else that of all together, bounded by what is
+        known of it; between the operators of a parent that of parents. 1 where none was measured.
         """
         rest = 1.0 if self.host_ratio is None else self.host_ratio
-        own = self.host_factors
-        found = [
-            own.get(module, rest) if module is not None and phase == "forward" else rest
-            for module, phase in owners
-        ]
-        return np.array(found).reshape(-1, 1)
+        glue = rest if self.factors.glue is None else self.factors.glue
+        found = []
+        for module, phase in owners:
+            if module is None or phase != "forward":
+                found.append((rest, rest))
+            elif module in self.factors.own:
+                found.append((self.factors.own[module],) * 2)
+            else:
+                most = self.factors.most.get(module)
+                found.append((rest, glue) if most is None else (min(rest, most),) * 2)
+        return np.array(found).reshape(-1, 2)
 
     @property
     def gap_ns(self) -> float:
@@ -75,7 +80,7 @@ def isolated_parts(
     total = (inner["median_ns"] * inner["calls"]).sum() if inner.height else None
     return Parts(
         host_ratio=_host_ratio(inner, module_call),
-        host_factors=host_factors(every, module, ran),
+        factors=host_factors(every, module, ran),
         graph_gap_ns=gap,
         launch_ns=launch,
         isolation_ns=None if total is None else int(total),

@@ -16,7 +16,7 @@ import polars as pl
 
 from cb_trace.analysis.device_order import Device, device_order
 from cb_trace.analysis.host_line import LAUNCH, HostLine, host_line
-from cb_trace.analysis.segments import host_segments
+from cb_trace.analysis.segments import T1, host_segments
 from cb_trace.analysis.stats import FloatArray, IntArray
 
 Owner = tuple[int | None, str]  # module_id, phase; exclusive
@@ -39,6 +39,7 @@ class Program:
     work_owner: IntArray
     work_segment: IntArray  # row of ``segments``; -1 in none
     work_plain: npt.NDArray[np.bool_]  # outside every call and operator: nothing was recorded
+    work_between: npt.NDArray[np.bool_]  # outside operators
     segments: pl.DataFrame  # the step's host time by operator: :func:`host_segments`
     kind: IntArray  # of each item
     kernel: IntArray  # that it launches or waits for; -1
@@ -189,6 +190,7 @@ def _assembled(
         work_plain=np.append([False] * cold, (line.owner < 0) & (line.segment < 0)).astype(
             np.bool_
         ),
+        work_between=np.append([True] * cold, _between(line, segments)).astype(np.bool_),
         segments=segments,
         kind=line.kind,
         kernel=line.kernel,
@@ -204,6 +206,13 @@ def _assembled(
         share_owner=of_share,
         share=owned["share"].to_numpy().astype(np.float64),
     )
+
+
+def _between(line: HostLine, segments: pl.DataFrame) -> npt.NDArray[np.bool_]:
+    """Which stretches of host work lie outside operators."""
+    gap = np.append((segments["kind"] == T1).to_numpy(), True).astype(np.bool_)  # last: in none
+    found: npt.NDArray[np.bool_] = gap[line.segment]
+    return found
 
 
 def _first_owner(share_kernel: IntArray, owner: IntArray, kernels: int) -> IntArray:
@@ -229,6 +238,7 @@ def without_host(program: Program) -> Program:
         work_owner=none,
         work_segment=none,
         work_plain=none.astype(np.bool_),
+        work_between=none.astype(np.bool_),
         segments=program.segments,
         kind=np.full(kernels, LAUNCH, np.int64),
         kernel=np.arange(kernels),

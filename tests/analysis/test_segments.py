@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from cb_trace.analysis.calibrate import eager_scale
-from cb_trace.analysis.host_alone import Alone, alone, host_factors
+from cb_trace.analysis.host_alone import Alone, Factors, alone, host_factors
 from cb_trace.analysis.overheads import host_overheads, pooled, with_overheads
 from cb_trace.analysis.parts import Parts
 from cb_trace.analysis.program import Program, StepEvents, programs
@@ -99,7 +99,7 @@ def test_the_start_gives_way_where_the_device_is_the_bound() -> None:
         kernel["dur_ns"] = 10_000
     events = StepEvents(**timeline.frames(), launch=timeline.launch_frame(), op=op)
     program = programs(events)[0]
-    half = np.full((len(program.owners), 1), 0.5)
+    half = np.full((len(program.owners), 2), 0.5)
     given = eager_scale(program, None, half).step_ns()
     scale = eager_scale(program, round(given) + 40, half)
     assert (scale.host, scale.device) == (1.0, 1.0)
@@ -115,20 +115,35 @@ def test_factors_are_of_a_modules_own_work() -> None:
         ROOT: Alone(100.0, 400.0, bound=True), A: Alone(60.0, 200.0, bound=True),
         C: Alone(10.0, 100.0, bound=True), B: Alone(30.0, 100.0, bound=True),
     }  # fmt: skip
-    assert host_factors(found, MODULE, {ROOT, A, B, C}) == {
-        ROOT: (100 - 60 - 30) / (400 - 200 - 100), A: 0.5, B: 0.3, C: 0.1,
+    factors = host_factors(found, MODULE, {ROOT, A, B, C})
+    assert factors.own == {
+        ROOT: (100 - 60 - 30) / (400 - 200 - 100), A: (60 - 10) / 100, B: 0.3, C: 0.1,
     }  # fmt: skip
-    # What holds a module that the device bounds says nothing of its own work.
+    assert factors.glue == (10 + 50) / (100 + 100)  # of the two parents
+    assert factors.most == {}
+    # What holds a module that the device bounds says nothing of its own work; that one is bounded.
     found[B] = Alone(30.0, 100.0, bound=False)
-    assert set(host_factors(found, MODULE, {ROOT, A, B, C})) == {A, C}
+    factors = host_factors(found, MODULE, {ROOT, A, B, C})
+    assert set(factors.own) == {A, C}
+    assert factors.most == {B: 0.3}
     # Nor does one that holds what was not measured, through a list that is never called.
     del found[B]
-    assert set(host_factors(found, MODULE, {ROOT, A, C, D})) == {A, C}
+    assert set(host_factors(found, MODULE, {ROOT, A, C, D}).own) == {A, C}
 
 
 def test_a_difference_is_held_within_four_times_of_the_whole() -> None:
     found = {A: Alone(60.0, 200.0, bound=True), C: Alone(59.9, 100.0, bound=True)}
-    assert host_factors(found, MODULE, {A, C})[A] == pytest.approx(0.3 / 4)
+    assert host_factors(found, MODULE, {A, C}).own[A] == pytest.approx(0.3 / 4)
+
+
+def test_an_owner_without_a_factor_has_that_of_its_like() -> None:
+    factors = Factors({A: 0.2}, {B: 0.1, C: 0.9}, 0.05)
+    parts = Parts(host_ratio=0.4, factors=factors)
+    owners = ((None, ""), (A, "forward"), (A, "backward"), (B, "forward"), (C, "forward"),
+              (ROOT, "forward"))  # fmt: skip
+    assert parts.host(owners).tolist() == [
+        [0.4, 0.4], [0.2, 0.2], [0.4, 0.4], [0.1, 0.1], [0.4, 0.4], [0.4, 0.05],
+    ]  # fmt: skip
 
 
 def test_modules_that_share_a_measurement_share_their_usual_length() -> None:
@@ -161,7 +176,7 @@ def measured(first: int = 0) -> tuple[Program, Parts]:
     """The first step, in whose only module the host takes half of what the profiler saw."""
     timeline, op = two_steps(first)
     events = StepEvents(**timeline.frames(), launch=timeline.launch_frame(), op=op)
-    return programs(events)[0], Parts(host_ratio=0.1, host_factors={A: 0.5})
+    return programs(events)[0], Parts(host_ratio=0.1, factors=Factors({A: 0.5}))
 
 
 def host_ns(program: Program, table: pl.DataFrame) -> int:
