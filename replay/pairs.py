@@ -26,16 +26,19 @@ def time_pairs(
     min_pairs: int = 10,
     max_seconds: float = 2.0,
     noise_ratio: float = 0.005,
+    calls: int | None = None,
 ) -> tuple[list[int], list[int]]:
     """Bare wall nanoseconds of two runs in turn, a pair a place of both lists.
 
     Every other pair is the other way round (A B, B A, …): what a run leaves to the next, and a
     steady drift, fall on both. Sampling ends at ``max_seconds``, or before when the differences'
     median is known to ``noise_ratio`` of itself; with ``min_pairs`` at the least in either case.
+
+    :param calls: how many runs back to back make one window; None: as many as dwarf the timer.
     """
     if first.ready is not None:
         first.ready()
-    calls = calls_per_sample(first.run, device)
+    calls = calls or calls_per_sample(first.run, device)
     one: list[int] = []
     other: list[int] = []
     begin = time.perf_counter()

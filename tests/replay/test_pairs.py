@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import pytest
 import torch
 
 from cb_trace.replay.pairs import Side, time_pairs
@@ -31,3 +34,16 @@ def test_nothing_has_to_be_made_ready() -> None:
     run = Side(lambda: sum(range(20_000)))
     one, other = time_pairs(run, run, CPU, min_pairs=2, max_seconds=0.0)
     assert len(one) == len(other) == 2
+
+
+@pytest.mark.parametrize("calls", [1, 4])
+def test_a_window_holds_as_many_calls_as_asked_for(calls: int) -> None:
+    ran = {"first": 0, "second": 0}
+
+    def count(name: str) -> None:
+        ran[name] += 1
+
+    sides = [Side(partial(count, name)) for name in ran]
+    one, other = time_pairs(sides[0], sides[1], CPU, min_pairs=3, max_seconds=0.0, calls=calls)
+    assert (len(one), len(other)) == (3, 3)
+    assert ran == {"first": 3 * calls, "second": 3 * calls}
