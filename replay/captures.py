@@ -12,6 +12,8 @@ from cb_trace.bundle import Note
 from cb_trace.replay.guard import RngState, preserved
 from cb_trace.replay.hooks import Admit, Call, Place, Recorder
 from cb_trace.replay.inputs import InputPlan
+from cb_trace.replay.likes import Place as CallPlace
+from cb_trace.replay.likes import Seen, Tolerance, apart, together
 from cb_trace.replay.memory import CaptureBudget
 from cb_trace.replay.tree import configuration_key
 
@@ -103,9 +105,29 @@ class Captures:
             if len(likes) > 1
         ]
 
-    def separate(self, call: Call, lead: Call) -> None:
-        """Let a call be measured by another one of its group than before, or by itself."""
-        self._apart[call] = lead
+    def part(
+        self,
+        seen: Mapping[CallPlace, Seen],
+        step_ns: int,
+        tolerance: Tolerance,
+        unlike: dict[Call, str],
+    ) -> bool:
+        """Let members of a group that are unlike in the step be measured apart from it.
+
+        Each goes into ``unlike`` with how it differs. Whether any group could be compared, or
+        there was none.
+        """
+        groups, compared = self.shared(), False
+        for likes in groups:
+            if any((c.path, place) not in seen for c in likes for place in c.places):
+                continue  # it ran under no range
+            compared = True
+            sums = [together(seen[c.path, place] for place in c.places) for c in likes]
+            for number, (lead, reason) in apart(sums, step_ns, tolerance).items():
+                if reason is not None:
+                    unlike[likes[number]] = f"{reason} as {likes[0].path or 'the root'}"
+                    self._apart[likes[number]] = likes[lead]
+        return compared or not groups
 
     def leader(self, call: Call) -> Call:
         """The call that would measure this one by its likes alone."""

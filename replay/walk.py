@@ -35,7 +35,7 @@ from cb_trace.replay.isolated import (
     isolated,
 )
 from cb_trace.replay.kernels import kernel_session, profile_call
-from cb_trace.replay.likes import DEVICE, HOST, Place, Seen, apart, together
+from cb_trace.replay.likes import DEVICE, HOST, Place, Seen
 from cb_trace.replay.schedule import MOST_TURNS, TURNS, Schedule
 from cb_trace.replay.series import Block, Series, clock_notes
 from cb_trace.replay.storages import CudaMeter
@@ -162,18 +162,9 @@ class Replayer:
         """
         if self.interrupted:
             return
-        groups, compared = self._captures.shared(), False
         tolerance = DEVICE if self.device.type == "cuda" else HOST
-        for likes in groups:
-            if any((c.path, place) not in seen for c in likes for place in c.places):
-                continue  # it ran under no range
-            compared = True
-            sums = [together(seen[c.path, place] for place in c.places) for c in likes]
-            for number, (lead, reason) in apart(sums, step_ns, tolerance).items():
-                if reason is not None:
-                    self._unlike[likes[number]] = f"{reason} as {likes[0].path or 'the root'}"
-                    self._captures.separate(likes[number], likes[lead])
-        if groups and not compared:
+        compared = self._captures.part(seen, step_ns, tolerance, self._unlike)
+        if not compared:
             detail = "the recorded step shows no kernels by module call"
             self.notes.append(Note(reason="likes not compared", detail=detail))
         if self._unlike:
