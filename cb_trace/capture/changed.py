@@ -50,7 +50,6 @@ class ChangedSteps:
         self._model, self._tree, self._options = model, tree, options
         self._device, self._phase, self._progress = device, phase, progress
         self._compiled: CompiledWay | None = None
-        self._paths: list[str] = []
         paths = tuple(job.path for job in options.speedups)
         if len(set(paths)) < len(paths):
             twice = next(path for path in paths if paths.count(path) > 1)
@@ -66,8 +65,8 @@ class ChangedSteps:
         return self._compiled.notes if self._compiled else []
 
     def part(self, how: Deployed, turn: int, replays: Sequence[ReplayRecord]) -> None:
-        """Every third of the modules to knock out, chosen after the first turn of them alone; the
-        speed-ups after that turn as well.
+        """A part of the modules to knock out, chosen by what is known of them alone by now; the
+        speed-ups after the first turn.
         """
         if self._options.knockout is None and not self._options.speedups:
             return
@@ -82,12 +81,13 @@ class ChangedSteps:
     ) -> None:
         options = self._options.knockout
         assert options is not None
-        if turn == 0:
-            self._paths = chosen_modules(options, replays, self._tree.modules)
-        paths = self._paths[turn::TURNS]
+        done = {record.path for record in self.knockouts}
+        wanted = chosen_modules(options, replays, self._tree.modules)
+        left = [path for path in wanted if path not in done][: max(0, len(wanted) - len(done))]
+        paths = left[: -(-len(left) // (TURNS - turn))]
         if not paths:
             return
-        seconds = options.budget_seconds * len(paths) / len(self._paths)
+        seconds = options.budget_seconds * len(paths) / len(wanted)
         self.knockouts += knock_out(
             self._tree.modules,
             how.step,
