@@ -12,9 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import Tensor, nn
 
 from cb_trace.capture.record import record
 from cb_trace.conduct import ingest
+from cb_trace.providers.workload import Workload
 from tests.capture.models import towers
 from tests.capture.test_record import QUICK
 from tests.distinct import PRODUCTS, SIZES, Net, net, product_owner
@@ -102,6 +105,51 @@ def test_the_optimizer_is_split_by_the_parameters_bytes(recorded: tuple[str, Pat
     assert {path: size for path, _, size in found} == sizes
     total = sum(sizes.values())
     assert {p: s for p, s, _ in found} == {p: pytest.approx(n / total) for p, n in sizes.items()}
+
+
+class Attends(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.scaled_dot_product_attention(x, x, x)
+
+
+class Library(nn.Module):
+    """A module for each kind of library call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bag, self.up = nn.EmbeddingBag(50, 24, mode="sum"), nn.Linear(24, 32)
+        self.conv, self.act = nn.Conv1d(4, 4, 3, padding=1), nn.GELU()
+        self.attend, self.out = Attends(), nn.Linear(8, 3)
+
+    def forward(self, rows: Tensor, offsets: Tensor) -> Tensor:
+        x = self.up(self.bag(rows, offsets)).view(-1, 4, 8)
+        x = self.attend(self.act(self.conv(x)).view(-1, 1, 4, 8))
+        y: Tensor = self.out(x)
+        return y
+
+
+def test_library_calls_are_of_their_own_modules(tmp_path: Path) -> None:
+    (tmp_path / "bundle").mkdir()
+    given = (torch.randint(0, 50, (64,)), torch.arange(0, 64, 4))
+    work = Workload(name="library", model=Library(), args=given)
+    record(work, tmp_path / "bundle", replace(COMPILE, phase="train", steps=1))
+    profile = ingest(tmp_path / "bundle", tmp_path / "p.duckdb").profile
+    found = rows(
+        profile,
+        "SELECT DISTINCT module.path, part.phase, op.name FROM kernel_module AS part "
+        "JOIN kernel USING (kernel_id) JOIN op USING (op_id) JOIN module USING (module_id) "
+        "WHERE regexp_matches(op.name, 'embedding_bag(_backward)?$|::convolution|flash') "
+        "OR op.name IN ('aten::addmm', 'aten::mm')",
+    )
+    names = {"bag": "_embedding_bag", "conv": "convolution",
+             "attend": "_scaled_dot_product_flash_attention_for_cpu"}  # fmt: skip
+    assert sorted(found) == sorted(
+        [(path, "forward", f"aten::{name}") for path, name in names.items()]
+        + [(path, "backward", f"aten::{name}_backward") for path, name in names.items()]
+        + [(path, "forward", "aten::addmm") for path in ("up", "out")]
+        + [(path, "backward", "aten::mm") for path in ("up", "out")]
+    )
+    assert rows(profile, LOST) == []
 
 
 BY_MODULE = """

@@ -32,7 +32,13 @@ COMPUTES = (
 def workload() -> Workload:
     """The towers, with inputs that need gradients: they pass through every module."""
     work = towers()
-    return replace(work, args=tuple(value.requires_grad_() for value in work.args))
+    work.model.register_forward_pre_hook(begin)
+    return work
+
+
+def begin(_: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Gradients begin here, if they have not yet."""
+    return tuple(x if x.requires_grad else x.detach().requires_grad_() for x in args)
 
 
 def backward_kernels(work: Workload, folder: Path) -> dict[str, Counter[str]]:
@@ -65,9 +71,6 @@ def alone(path: str) -> Workload:
     work.model.requires_grad_(False)
     for parameter in module.parameters(recurse=False):
         parameter.requires_grad_(path != "frozen")
-
-    def begin(_: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        return tuple(x if x.requires_grad else x.detach().requires_grad_() for x in args)
 
     module.register_forward_pre_hook(begin)
 
