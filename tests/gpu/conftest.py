@@ -16,6 +16,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.is_relative_to(HERE):
             for kind in ("DeprecationWarning", "FutureWarning"):
                 item.add_marker(pytest.mark.filterwarnings(f"ignore::{kind}"))
+            item.add_marker(pytest.mark.filterwarnings("ignore:.*TensorFloat32:UserWarning"))
 
 
 @pytest.fixture(scope="session")

@@ -28,11 +28,7 @@ from tests.capture.test_train import events
 from tests.distinct import PRODUCTS, SIZES, WIDTHS, net, product_owner, widths
 from tests.gpu.test_modes import Event, kernels, names, on_device, recorded
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # PyTorch's compiler has some
-    pytest.mark.filterwarnings("ignore:.*TensorFloat32:UserWarning"),
-]
+pytestmark = pytest.mark.gpu
 
 PHASES = ("forward", "train")
 PLAIN: dict[str, Any] = {"compare_plain": False}

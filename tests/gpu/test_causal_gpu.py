@@ -78,17 +78,17 @@ def test_the_sequence_runs_the_steps_kernels_one_after_another(
         with torch.no_grad():
             return model(x)
 
-    found = record_sequence(step, device, tmp_path, 2)
-    (trace,) = found.traces
-    assert [note.reason for note in found.notes] == ["sequence serialised"]
-    assert len(found.samples[0].ns) == 2
+    recorded = record_sequence(step, device, tmp_path, 2)
+    (trace,) = recorded.traces
+    assert [note.reason for note in recorded.notes] == ["sequence serialised"]
+    assert len(recorded.samples[0].ns) == 2
     events = json.loads(gzip.decompress((tmp_path / trace.file).read_bytes()))["traceEvents"]
-    spans = sorted(
-        (float(e["ts"]), float(e["ts"]) + float(e["dur"])) for e in events
-        if e.get("cat") == "kernel"
-    )  # fmt: skip
+    found = [e for e in events if e.get("cat") == "kernel"]
+    spans = sorted((float(e["ts"]), float(e["ts"]) + float(e["dur"])) for e in found)
     assert len(spans) >= 8
-    assert all(after[0] >= before[1] - 0.01 for before, after in pairwise(spans))
+    assert len({e["args"]["stream"] for e in found}) == 1
+    # The start of a kernel may reach into the end of the one before (programmatic launch).
+    assert all(after[0] >= before[1] - 2 for before, after in pairwise(spans))
 
 
 def test_the_switch_of_streams_works_again_afterwards(device: torch.device) -> None:
@@ -102,6 +102,6 @@ def test_the_switch_of_streams_works_again_afterwards(device: torch.device) -> N
 
 def test_a_step_that_cannot_be_captured_leaves_a_note(device: torch.device, tmp_path: Path) -> None:
     x = torch.ones(8, device=device)
-    found = record_sequence(lambda: x.sum().item(), device, tmp_path, 1)
-    assert not found.traces
-    assert [note.reason for note in found.notes] == ["no sequence run"]
+    recorded = record_sequence(lambda: x.sum().item(), device, tmp_path, 1)
+    assert not recorded.traces
+    assert [note.reason for note in recorded.notes] == ["no sequence run"]

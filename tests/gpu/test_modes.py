@@ -22,10 +22,7 @@ from tests.capture.models import towers
 from tests.capture.test_record import state
 from tests.capture.test_train import events
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.filterwarnings("ignore:.*TensorFloat32:UserWarning"),
-]
+pytestmark = pytest.mark.gpu
 
 QUICK = RecordOptions(
     device="cuda", warmup=2, steps=2, bare_samples=5, bare_seconds=0.1, replay=False
