@@ -48,10 +48,16 @@ class InputPlan:
     tensors: TensorPlan
     given: list[torch.Tensor]  # the tensors themselves, without the parts they consist of
     signature: Signature
+    holders: list[Any]  # objects that pytree takes apart; it may leave fields of theirs out
 
-    def identities(self) -> tuple[int, ...]:
-        """Which tensor objects the inputs hold now; other ones later mean a changed container."""
-        return tuple(id(tensor) for tensor in self.given)
+    def identities(self) -> tuple[object, ...]:
+        """Which objects the inputs hold now; other ones later mean a changed container.
+
+        Fields that pytree does not show count too: what a call has cached in its input, a
+        KeyedJaggedTensor say, would spare the next call the work.
+        """
+        fields = (tuple((name, id(v)) for name, v in vars(h).items()) for h in self.holders)
+        return (tuple(id(tensor) for tensor in self.given), tuple(fields))
 
 
 @dataclass(slots=True)
@@ -115,7 +121,7 @@ def plan_inputs(args: tuple[Any, ...], kwargs: dict[str, Any], keep: set[int]) -
         recipe, signature = planner.value((args, kwargs))
     except RecursionError:
         raise UncopyableError("a container that refers to itself") from None
-    return InputPlan(recipe, planner.tensors, planner.given, signature)
+    return InputPlan(recipe, planner.tensors, planner.given, signature, planner.holders)
 
 
 def freeze(plan: InputPlan, place: torch.device | None = None) -> FrozenInputs:
@@ -129,6 +135,7 @@ class _Planner:
     def __init__(self, keep: set[int]) -> None:
         self.tensors = TensorPlan()
         self.given: list[torch.Tensor] = []
+        self.holders: list[Any] = []
         self._keep = keep
         self._done: dict[int, tuple[Recipe, Signature]] = {}
         self._alive: list[Any] = []  # ids stay unique while their objects live
@@ -156,6 +163,8 @@ class _Planner:
         whole = id(value)  # pytree's own closure refers to itself, and would hold the value
         children, spec = pytree.tree_flatten(value, is_leaf=lambda inner: id(inner) != whole)
         if not spec.is_leaf():
+            if hasattr(value, "__dict__"):
+                self.holders.append(value)
             parts = [self.value(child) for child in children]
             return _container(parts, spec), (str(spec), tuple(sign for _, sign in parts))
         if hasattr(value, "__deepcopy__"):

@@ -25,6 +25,7 @@ from cb_trace.replay.timing import Run, calls_per_sample, synchronize, time_bloc
 WARMUP_SECONDS = 0.03
 WARMUP_CALLS = 3
 LONG_SECONDS = 0.5  # a call that has warmed up for this long is warm
+LEAST_SECONDS = 0.02  # of a block, if its samples take so long: nothing is gained by fewer
 NO_GRADIENTS = "no gradient reached its output"
 OVERRUN = 2  # how far a slow call may exceed its share of the time to reach its samples
 
@@ -291,4 +292,4 @@ def eager_form(call: Call) -> Callable[..., object]:
 
 def _limit(sampling: Sampling, sample_seconds: float) -> float:
     needed = sampling.min_samples * sample_seconds * 1.5
-    return max(sampling.seconds, min(needed, OVERRUN * sampling.seconds))
+    return max(sampling.seconds, min(needed, max(OVERRUN * sampling.seconds, LEAST_SECONDS)))

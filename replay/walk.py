@@ -214,8 +214,10 @@ class Replayer:
         for place, call in enumerate(calls):
             self.progress(f"turn {number + 1}, module {place + 1}/{len(calls)} {_shown(call)}")
             kinds = [kind for key, kind in due if key is call]
+            if schedule.spent() and number:
+                return
             try:
-                if schedule.spent() and number == 0:
+                if schedule.spent():
                     raise SkippedError(f"time budget of {self.options.budget_seconds:g} s spent")
                 with self._isolated(call) as ready:
                     for kind in kinds:
@@ -327,8 +329,6 @@ class Replayer:
     def _interrupt(self) -> None:
         self.interrupted = True
         self.notes.append(Note(reason=INTERRUPTED, detail="stopped while modules were replayed"))
-
-    # --- kernels ------------------------------------------------------------------------------
 
     def footprints(self, meter: CudaMeter | None) -> list[MemoryRecord]:
         """Memory of every call that can be replayed, alone; nothing is timed."""

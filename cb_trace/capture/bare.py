@@ -41,7 +41,7 @@ class BareSteps:
         """A block of samples of every deployment."""
         for deployment, run in self._steps.items():
             self._progress(f"bare steps, {deployment}")
-            self._block(run, deployment, self._series[deployment], turn, BLOCKS)
+            self._block(run, deployment, self._series[deployment], turn)
 
     def shortest_ns(self) -> int:
         """The median step of the fastest deployment."""
@@ -52,15 +52,13 @@ class BareSteps:
         return [_samples("bare", name, series) for name, series in self._series.items()]
 
     def once_more(self, deployment: Deployment, run: Step) -> StepSamples:
-        """One long block after everything else: a check that is mixed into nothing."""
+        """A block after everything else: a check that is mixed into nothing."""
         self._progress(f"bare after steps, {deployment}")
         series = Series()
-        self._block(run, deployment, series, 0, 1)
+        self._block(run, deployment, series, 0)
         return _samples("bare_after", deployment, series)
 
-    def _block(
-        self, run: Step, deployment: Deployment, series: Series, turn: int, blocks: int
-    ) -> None:
+    def _block(self, run: Step, deployment: Deployment, series: Series, turn: int) -> None:
         if not series.calls_per_sample:
             # A graph can be as short as a stumble of the host: then many a window.
             many = deployment == "graph"
@@ -70,8 +68,8 @@ class BareSteps:
         samples = time_block(
             run,
             self._device,
-            min_samples=-(-self._options.bare_samples // blocks),
-            min_seconds=self._options.bare_seconds / blocks,
+            min_samples=-(-self._options.bare_samples // BLOCKS),
+            min_seconds=self._options.bare_seconds / BLOCKS,
             calls=series.calls_per_sample,
         )
         series.blocks.append(Block(turn, tuple(samples), self._clock.read()))
