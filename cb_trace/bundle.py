@@ -202,7 +202,7 @@ class CompiledKernel:
     """One kernel call in the generated code of a compiled graph, in call order."""
 
     name: str  # triton_poi_fused_…, cpp_fused_…, extern_kernels.mm
-    handle: int  # Inductor's counter, from 1 in each graph
+    handle: int  # its place in call order, from 1 in each graph
     nodes: list[CompiledNode]
 
 

@@ -112,9 +112,15 @@ def _graph(key: str, compiled: _Compiled) -> CompiledGraph:
     phase: Phase = "backward" if compiled.backward else "forward"
     unknown = CompiledNode(name="", target="", path=None, phase=phase, bytes=0, flops=0)
     kernels = []
-    for label, names in compiled.kernels.items():
-        name, _, handle = label.rpartition(":")
+    # Inductor counts on from one backward to the next.
+    for number, label in enumerate(sorted(compiled.kernels, key=_counter), start=1):
+        names = compiled.kernels[label]
         nodes = [compiled.nodes.get(n) or replace(unknown, name=n) for n in names]
-        kernels.append(CompiledKernel(name=name, handle=int(handle), nodes=nodes))
-    kernels.sort(key=lambda kernel: kernel.handle)
+        name = label.rpartition(":")[0]
+        kernels.append(CompiledKernel(name=name, handle=number, nodes=nodes))
     return CompiledGraph(key=key, phase=phase, kernels=kernels)
+
+
+def _counter(label: str) -> int:
+    """Inductor's number of a kernel, at the end of its label."""
+    return int(label.rpartition(":")[2])

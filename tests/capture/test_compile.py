@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from dataclasses import replace
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -160,6 +161,68 @@ def test_work_after_a_graph_break_keeps_its_module(tmp_path: Path) -> None:
         ("aten.sigmoid.default", None),
     ):  # fmt: skip
         assert pair in found
+
+
+class Parted(nn.Module):
+    """The graph breaks between two children; products only: there is no C++ to generate."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.ModuleList([nn.Linear(4, 7, bias=False), nn.Linear(7, 6, bias=False)])
+        self.outer = nn.Linear(6, 5, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.inner[0](x)
+        torch._dynamo.graph_break()
+        out: Tensor = self.outer(self.inner[1](x))
+        return out
+
+
+def products(manifest: Manifest) -> list[tuple[str, Counter[str | None]]]:
+    """Owners of the products of every graph, graphs in the order they were compiled in."""
+    return [
+        (g.phase, owners(g, "aten.mm.default") + owners(g, "aten.addmm.default"))
+        for g in manifest.graphs
+    ]
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+def test_a_training_step_that_breaks_has_graphs_both_ways(tmp_path: Path) -> None:
+    workload = Workload("parted", Parted(), (torch.randn(3, 4, requires_grad=True),))
+    manifest = record(workload, tmp_path, replace(COMPILE, phase="train"))
+    assert products(manifest) == [
+        ("forward", {"inner.0": 1}),
+        ("forward", {"inner.1": 1, "outer": 1}),
+        ("backward", {"inner.1": 2, "outer": 2}),
+        ("backward", {"inner.0": 2}),
+    ]
+    for graph in manifest.graphs:
+        assert [k.handle for k in graph.kernels] == list(range(1, len(graph.kernels) + 1))
+    names = Counter(e["name"] for e in events(tmp_path))
+    assert {names[f"## Call CompiledFxGraph {g.key} ##"] for g in manifest.graphs} == {2}
+    assert {n.reason for n in manifest.notes} >= {"graph break"}
+    assert "recompiled" not in {n.reason for n in manifest.notes}
+
+
+def test_other_sizes_compile_again_and_both_graphs_are_known(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Sequential(nn.Linear(6, 10, bias=False), nn.Linear(10, 3, bias=False)))
+    sizes = cycle([4, 9, 5])
+
+    def step() -> None:
+        model(torch.randn(next(sizes), 6)).sum().backward()
+        model.zero_grad()
+
+    options = replace(COMPILE, steps=3, compare_plain=True)
+    manifest = record(Workload("sizes", model, step=step), tmp_path, options)
+    (note,) = [n for n in manifest.notes if n.reason == "recompiled"]
+    assert note.detail == "compiled again in 1 of the first 3 steps, then steady"
+    once = [("forward", {"0.0": 1, "0.1": 1}), ("backward", {"0.0": 1, "0.1": 2})]
+    assert products(manifest) == [*once, *once]
+    fixed, dynamic = ({k.nodes[-1].bytes for k in g.kernels} for g in manifest.graphs[::2])
+    assert fixed != dynamic
+    names = Counter(e["name"] for e in events(tmp_path))
+    ran = [names[f"## Call CompiledFxGraph {g.key} ##"] for g in manifest.graphs]
+    assert ran == [0, 0, 3, 3]  # the second takes every size
 
 
 def test_modules_are_compiled_alone_and_the_program_is_the_plain_one(tmp_path: Path) -> None:
