@@ -62,6 +62,7 @@ class Recording:
     window: float
     graph: CompiledGraph | None = None  # the step runs compiled
     sequence: bool = True
+    bare: float | None = None  # of the bare step, where the profiler made it longer
 
     def but(self, **changes: object) -> Recording:
         """The same with some of it changed."""
@@ -104,7 +105,7 @@ class Recording:
     def _manifest(self, traces: list[TraceRecord]) -> Manifest:
         paths = dict.fromkeys(path for path in (*self.alone, *(w.path for w in self.work)) if path)
         children = [module_record(path, "Linear", "", n + 1) for n, path in enumerate(paths)]
-        ns = round(self.window * 1000)
+        ns = round((self.bare or self.window) * 1000)
         return Manifest(
             run=run_record(mode="compile" if self.graph else "eager"),
             modules=[module_record("", "Net", None, 0), *(replace(c, depth=1) for c in children)],

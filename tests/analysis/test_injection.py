@@ -67,6 +67,19 @@ def test_a_host_that_spins_is_idle_time_of_what_comes_next(base: Read, tmp_path:
     assert found.partition == {"busy": 80_000, "idle_host": 10_000 + 1_000_000 + 10_000}
 
 
+def test_a_profiler_that_makes_other_waits_longer_takes_its_part_of_a_spin(
+    base: Read, tmp_path: Path
+) -> None:
+    """All idle is scaled alike: the profiler doubled the 20 µs at the edges, not the spin. So 19 µs
+    of the millisecond are taken for them. What a spin costs is exact where it is most of the idle.
+    """
+    later = Work("b", ADD, "vector_add", 1070, 30, launched=1065)
+    spun = BASE.but(work=(Work("a", MM, "gemm", 20, 50), later), window=1120, bare=1100)
+    found = spun.read(tmp_path)
+    assert found.moved_from(base) == {("b", "idle"): -980_769}
+    assert found.partition == {"busy": 80_000, "idle_host": 1_020_000}
+
+
 def test_a_table_that_the_cache_holds_is_faster_alone(base: Read, tmp_path: Path) -> None:
     """In the step and in the sequence something empties the cache each time."""
     alone = {**BASE.alone, "a": Alone(64 - 12, ((MM, "gemm", 50 - 12),))}
