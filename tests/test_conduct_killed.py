@@ -89,7 +89,8 @@ def test_a_kill_leaves_the_old_profile_or_the_whole_new_one(tmp_path: Path, call
         pass
     old = target.read_bytes()
     anywhere = random.Random(0).sample(range(1, calls - 10), 3)
-    for at in (*anywhere, calls - 8, calls - 2, "before rename"):
+    points: list[int | str] = [*anywhere, calls - 8, calls - 2, "before rename"]
+    for at in points:
         done = ended(at, signal.SIGKILL, source, "-o", target, "--force")
         assert (done.returncode, target.read_bytes() == old) == (-signal.SIGKILL, True)
         assert {p for p in tmp_path.iterdir() if p.name[0] != "."} == {source, target}
@@ -150,7 +151,16 @@ def test_a_full_disk_is_one_line_and_leaves_the_old_profile(tmp_path: Path) -> N
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (len(old) + 4096, len(old) + 4096))
 
-    command = [sys.executable, "-m", "cb_trace", "ingest", source, "-o", target, "--force"]
+    command = [
+        sys.executable,
+        "-m",
+        "cb_trace",
+        "ingest",
+        str(source),
+        "-o",
+        str(target),
+        "--force",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False, preexec_fn=no_room)
     assert done.returncode == 2
     assert len(done.stderr.strip().splitlines()) <= 2
