@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from cb_trace.analysis.calibrate import Scale, eager_scale, graph_scale, together_in
+from cb_trace.analysis.carried import with_carried
 from cb_trace.analysis.costs import bounded_parts, owned_parts
 from cb_trace.analysis.parts import Parts
 from cb_trace.analysis.program import Owner, Program
@@ -46,6 +47,7 @@ def scaled_steps(
     """Scale the programs of profiled steps to a deployment's bare step."""
 
     def one(program: Program, bare_ns: int | None) -> Scale:
+        program = with_carried(program, parts.alone_ns)
         if deployment == "graph":
             return graph_scale(program, bare_ns, parts.gap_ns, parts.together)
         together = 1.0 if parts.together is None else parts.together

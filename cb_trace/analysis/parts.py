@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import polars as pl
 
+from cb_trace.analysis.carried import longest_alone
 from cb_trace.analysis.host_alone import HOST_BOUND, Factors, alone, host_factors
 from cb_trace.analysis.program import Owner
 from cb_trace.analysis.stats import FloatArray
@@ -26,6 +27,9 @@ class Parts:
     graph_gap_ns: float | None = None  # between two kernels of a CUDA graph
     together: float | None = None  # how little kernels that run at once feel each other
     launch_ns: float = 0.0  # of a whole graph, beside its kernels and gaps
+    alone_ns: Mapping[int, float] = field(
+        default_factory=dict
+    )  # device, the longer of warm and cold
     isolation_ns: int | None = None  # the innermost modules alone, added up
 
     def host(self, owners: Sequence[Owner]) -> FloatArray:
@@ -83,6 +87,7 @@ def isolated_parts(
         factors=host_factors(every, module, ran),
         graph_gap_ns=gap,
         launch_ns=launch,
+        alone_ns=longest_alone(forward, inner),
         isolation_ns=None if total is None else int(total),
     )
 

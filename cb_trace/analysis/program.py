@@ -8,7 +8,7 @@ once are therefore taken one after another. Times are lengths in ns, relative to
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -54,6 +54,8 @@ class Program:
     share_kernel: IntArray
     share_owner: IntArray
     share: FloatArray
+    # What a kernel takes for what ran before it, ns, and the kernels that may take that over.
+    carried: Mapping[int, tuple[float, tuple[int, ...]]] = field(default_factory=dict)
 
     @property
     def streams(self) -> int:
@@ -253,4 +255,5 @@ def without_host(program: Program) -> Program:
         share_kernel=program.share_kernel,
         share_owner=program.share_owner,
         share=program.share,
+        carried=program.carried,
     )

@@ -117,4 +117,15 @@ def _kernels(program: Program, variants: Variants) -> tuple[FloatArray, npt.NDAr
         there[at] = np.maximum.reduceat(factor, first, axis=0)
     many = np.arange(1, program.beside.shape[1] + 1)[:, None]
     alone = program.beside @ speed(many, variants.together)  # of its length, had it run alone
-    return took * program.kernel_ns[:, None] * alone, there > 0
+    took *= program.kernel_ns[:, None] * alone
+    _hand_over(program, took, there > 0)
+    return took, there > 0
+
+
+def _hand_over(program: Program, took: FloatArray, there: npt.NDArray[np.bool_]) -> None:
+    """Give what a kernel that is gone took for what ran before it to the first that is left."""
+    for kernel, (excess, heirs) in program.carried.items():
+        open_ = ~there[kernel]
+        for heir in heirs:
+            took[heir] += excess * (open_ & there[heir])
+            open_ = open_ & ~there[heir]

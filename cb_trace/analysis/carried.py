@@ -1,0 +1,69 @@
+"""Time that a kernel takes for what ran before it, and that the next one takes when it is gone.
+
+On an H200 the first large product after a stretch of lookups takes 8 µs longer than alone, with a
+warm cache and with a cold one, and in the sequence run too. Knock-out of its module loses only what
+it takes alone: the next product is then the first, and takes the 8 µs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+
+from cb_trace.analysis.program import Program
+
+LEAST_NS, LEAST_RATIO = 1_500, 0.05  # less is lost in noise
+AS_LONG = 2.0  # times what is carried: a shorter kernel does not take it over
+
+
+def longest_alone(replay: pl.DataFrame, inner: pl.DataFrame) -> dict[int, float]:
+    """By module: what it keeps the device busy for alone, warm or cold, whichever is longer.
+
+    :param replay: forward replays, none skipped.
+    :param inner: those of modules below which none was measured, in condition ``hot``.
+    """
+    source = replay.filter(pl.col("replay_id") == pl.col("measured_id")).select(
+        "measured_id", ns="busy_ns"
+    )
+    rows = (
+        replay.filter(pl.col("condition").is_in(["hot", "cold"]))
+        .join(inner.select("module_id").unique(), on="module_id", how="semi")
+        .join(source, on="measured_id")
+        .drop_nulls("ns")
+    )
+    per_step = rows.group_by("module_id", "condition").agg(
+        ns=(pl.col("calls") * pl.col("ns")).sum()
+    )
+    both = per_step.group_by("module_id").agg(pl.col("ns").max(), pl.len())
+    return dict(both.filter(pl.col("len") == 2).select("module_id", "ns").iter_rows())
+
+
+def with_carried(program: Program, alone_ns: Mapping[int, float]) -> Program:
+    """The program that knows which kernels take longer for what ran before them.
+
+    Of a module that is longer in the step than alone, warm or cold, the excess is its longest
+    kernel's. Who takes it over is the next on the stream that is long enough to have it.
+    """
+    weight = program.share * program.kernel_ns[program.share_kernel]
+    carried: dict[int, tuple[float, tuple[int, ...]]] = {}
+    for row, (module, phase) in enumerate(program.owners):
+        mine = program.share_owner == row
+        if module is None or phase != "forward" or module not in alone_ns or not mine.any():
+            continue
+        kernels, in_step = program.share_kernel[mine], float(weight[mine].sum())
+        excess = in_step - alone_ns[module]
+        longest = int(kernels[np.argmax(weight[mine])])
+        apart = program.beside[kernels, 0].min() == 1.0  # else it is those beside it
+        if apart and excess > max(LEAST_NS, LEAST_RATIO * in_step):
+            carried[longest] = (excess, _heirs(program, longest, excess))
+    return replace(program, carried=carried) if carried else program
+
+
+def _heirs(program: Program, kernel: int, excess: float) -> tuple[int, ...]:
+    same = program.stream == program.stream[kernel]
+    long = program.kernel_ns >= AS_LONG * excess
+    after = np.arange(program.stream.size) > kernel
+    return tuple(np.flatnonzero(same & long & after).tolist())
