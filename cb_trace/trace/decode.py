@@ -31,7 +31,7 @@ _FIRST_GROUP = 4  # few, so that decoding begins early
 _EXACT_FROM_NS = 2**43 * 1000  # doubles hold microseconds with three decimals below this
 _AFTER_LIMIT = 64 << 20
 _FRACTION = re.compile(rb'"ts"\s*:\s*"?\d{13,}\.\d*[1-9]')
-_BOOLEAN = re.compile(rb'"(?:ts|dur)"\s*:\s*(?:true|false)\b')
+_BOOLEAN_TS = re.compile(rb'"ts"\s*:\s*(?:true|false)\b')
 _NUMBER = re.compile(rb'("(?:ts|dur)"\s*:\s*)(-?\d[\d.eE+-]*)')
 
 
@@ -164,8 +164,8 @@ class Decoder:
                 raise
             except duckdb.Error:
                 continue
-            rows, latest, small = sql.row(self.connection, sql.text("part_facts"))
-            if small and source == "source_fast" and _any_matches(_BOOLEAN, group):
+            rows, latest, first_us = sql.row(self.connection, sql.text("part_facts"))
+            if first_us and source == "source_fast" and _any_has(_BOOLEAN_TS, group):
                 continue  # read as 0 or 1 µs, and no time at all
             if not self._needs_no_decimals(group, latest):
                 return False
@@ -184,7 +184,7 @@ class Decoder:
         """Where epoch microseconds carry a fraction, quote the numbers and read them again."""
         if self._exact or latest_ns is None or latest_ns < _EXACT_FROM_NS:
             return True
-        self._exact = _any_matches(_FRACTION, group)
+        self._exact = _any_has(_FRACTION, group)
         return not self._exact
 
     def _absorb(self, rows: int) -> None:
@@ -209,5 +209,5 @@ class Decoder:
         self._rows += rows
 
 
-def _any_matches(pattern: re.Pattern[bytes], group: list[Path]) -> bool:
+def _any_has(pattern: re.Pattern[bytes], group: list[Path]) -> bool:
     return any(pattern.search(path.read_bytes()) for path in group)

@@ -1,6 +1,26 @@
 -- One block of events read straight into typed columns. Any value of another type fails the read,
 -- and the block is read again by source_exact.sql.
 -- floor(ts) * 1000 + round((ts - floor(ts)) * 1000) is exact below 2^43 µs; round(ts * 1000) is not.
+-- dur is read as text: as a number a JSON boolean would be 0 or 1 µs. ts likewise would cost more
+-- than looking for booleans where a ts is 0 or 1 (part_facts.sql).
+WITH timed AS (
+  SELECT * EXCLUDE (dur), dur IS NOT NULL AS has_dur, TRY_CAST(dur AS DOUBLE) AS dur
+  FROM read_json(
+    $files,
+    format = 'array',
+    columns = {
+      ph: 'VARCHAR', cat: 'VARCHAR', name: 'VARCHAR', pid: 'VARCHAR', tid: 'VARCHAR',
+      ts: 'DOUBLE', dur: 'VARCHAR',
+      args: 'STRUCT(
+        "External id" BIGINT, correlation BIGINT, "Sequence number" BIGINT, "Fwd thread id" BIGINT,
+        "Python id" BIGINT, "Python parent id" BIGINT, device INTEGER, stream BIGINT,
+        grid VARCHAR, block VARCHAR, "registers per thread" INTEGER, "shared memory" BIGINT,
+        bytes BIGINT, "graph id" BIGINT, "graph node id" BIGINT, name VARCHAR,
+        kernel VARCHAR
+      )'
+    }
+  )
+)
 SELECT
   ph,
   cat,
@@ -18,7 +38,7 @@ SELECT
     WHEN dur < 0 THEN -4000000000000000000
     ELSE 4000000000000000000
   END AS dur_ns,
-  dur IS NOT NULL AS has_dur,
+  has_dur,
   args."External id" AS external_id,
   args.correlation,
   args."Sequence number" AS sequence_number,
@@ -36,18 +56,4 @@ SELECT
   args."graph node id" AS graph_node_id,
   args.name AS label,
   args.kernel AS kernel_name
-FROM read_json(
-  $files,
-  format = 'array',
-  columns = {
-    ph: 'VARCHAR', cat: 'VARCHAR', name: 'VARCHAR', pid: 'VARCHAR', tid: 'VARCHAR',
-    ts: 'DOUBLE', dur: 'DOUBLE',
-    args: 'STRUCT(
-      "External id" BIGINT, correlation BIGINT, "Sequence number" BIGINT, "Fwd thread id" BIGINT,
-      "Python id" BIGINT, "Python parent id" BIGINT, device INTEGER, stream BIGINT,
-      grid VARCHAR, block VARCHAR, "registers per thread" INTEGER, "shared memory" BIGINT,
-      bytes BIGINT, "graph id" BIGINT, "graph node id" BIGINT, name VARCHAR,
-      kernel VARCHAR
-    )'
-  }
-)
+FROM timed
