@@ -14,8 +14,9 @@ from torch import nn
 
 from cb_trace.capture.tree import module_tree
 from cb_trace.replay.captures import Captures
+from cb_trace.replay.clock import clock_of
 from cb_trace.replay.flush import CacheFlush
-from cb_trace.replay.graph import capture_graph
+from cb_trace.replay.graph import capture_graph, capturing_stream
 from cb_trace.replay.hooks import Place
 from cb_trace.replay.inputs import freeze, plan_inputs
 from cb_trace.replay.isolated import isolated
@@ -199,3 +200,78 @@ def test_the_stream_of_the_call_is_the_stream_of_the_replay() -> None:
         ready.run()
     assert set(seen) == {side.cuda_stream}
     assert torch.cuda.current_stream(GPU) != side
+
+
+def test_a_backward_is_captured_alone_and_launches_at_no_cost() -> None:
+    layers = [nn.LayerNorm(64), nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 64)]
+    model = nn.Sequential(*layers).to(GPU)
+    x = torch.randn(32, 64, device=GPU)
+
+    def step() -> None:
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            loss = model(x).float().square().mean()
+        torch.autograd.backward(loss)
+        model.zero_grad(set_to_none=True)
+
+    step()
+    weights = {k: v.clone() for k, v in model.state_dict().items()}
+    work = measured(model, step, budget_seconds=6.0)
+    found = {(r.path, r.phase, r.condition): r for r in work.records}
+    assert {r.skipped for r in work.records} == {None}
+    for path in ("", "0", "1", "2", "3"):
+        hot = statistics.median(found[path, "backward", "hot"].samples_ns)
+        graph = statistics.median(found[path, "backward", "graph"].samples_ns)
+        assert 0 < graph < hot  # host-bound: the graph saves the launches
+    assert all(torch.equal(v, weights[k]) for k, v in model.state_dict().items())
+    assert all(p.grad is None for p in model.parameters())
+    step()  # on the usual stream again
+
+
+def test_a_captured_backward_gives_the_gradients(tmp_path: Path) -> None:
+    layer = nn.Linear(128, 128).to(GPU)
+    model = nn.Sequential(layer)
+    x = torch.randn(64, 128, device=GPU, requires_grad=True)
+
+    def step() -> None:
+        torch.autograd.backward(model(x).square().sum())
+        model.zero_grad(set_to_none=True)
+        x.grad = None
+
+    records = module_tree(model).records
+    signatures = {r.path: r.signature for r in records}
+    found = Captures(modules_by_path(model, records), signatures, GPU, dedup=True, max_bytes=None)
+    with found.first_pass():
+        step()
+    call = next(c for c in found.calls if c.path == "0")
+    with isolated(call, GPU, CacheFlush(GPU)) as ready:
+        with capturing_stream(GPU) as stream:
+            made = ready.backward("graph")
+        kept: list[Any] = []
+
+        def run() -> None:
+            kept[:] = [made.run()]
+
+        captured = capture_graph(run, GPU, fresh_casts=False, stream=stream)
+        assert captured.reason is None
+        inside = kept[0]
+        for gradient in inside:
+            gradient.zero_()
+        captured.replay()
+        torch.cuda.synchronize(GPU)
+        wanted: Any = made.run()
+        assert all(torch.allclose(a, b) for a, b in zip(inside, wanted, strict=True))
+        del inside, kept[:]
+
+
+def test_the_clock_is_read_after_every_block() -> None:
+    model, step = model_of()
+    work = measured(model, step, budget_seconds=2.0, conditions=("hot",))
+    blocks = [b for r in work.records if r.measured_id == r.replay_id for b in r.blocks]
+    assert {b.turn for b in blocks} >= {0, 1, 2}
+    reading = clock_of(GPU).read()
+    if reading.sm_clock_mhz is None:
+        pytest.skip("nobody can be asked about the clock here")
+    assert all(b.sm_clock_mhz and 100 < b.sm_clock_mhz < 4000 for b in blocks)
+    assert all(b.temperature_c is None or 10 < b.temperature_c < 110 for b in blocks)
+    (note,) = [n for n in work.notes if n.reason == "clock and temperature"]
+    assert "MHz" in note.detail

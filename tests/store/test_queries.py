@@ -16,7 +16,7 @@ NAMES = [
     "compile_opportunity", "compile_promise", "host_overheads",
     "hta_disagreements", "isolation_error", "kernels_of_module", "launch_bound", "memory",
     "module_tree",
-    "overlap", "roofline", "step_time", "top_modules", "unattributed",
+    "overlap", "roofline", "same_work", "step_time", "top_modules", "unattributed",
 ]  # fmt: skip
 
 
