@@ -28,8 +28,9 @@ def module_context(
     kernels and calls inside a step count; without steps the trace is one step. K, U, X in ns as
     DESIGN, section 2. U is taken per device over all its streams; an instant in which only a part
     of fused kernels runs for the module counts by that part, so X ≤ U ≤ K. A module that is never
-    called has 0 calls, its descendants' kernels, and the first call among theirs. Where attributed
-    work has several phases, rows of phase ``step`` hold them together.
+    called has 0 calls, its descendants' kernels, and the first call among theirs; where there is no
+    call either (compiled code, a replayed graph) its first kernel stands for the call. Where
+    attributed work has several phases, rows of phase ``step`` hold them together.
     """
     steps = max(1, step.height)
     tree = ancestors(module)
@@ -47,7 +48,12 @@ def module_context(
     if "step" in shares["phase"]:
         first = calls.filter(phase="forward").with_columns(phase=pl.lit("step"))
         calls = pl.concat([calls, first])
-    sums = rows.group_by(_KEY).agg(kernels=pl.len() / steps, kernel_ns=pl.col("ns").sum())
+    sums = rows.group_by(_KEY).agg(
+        kernels=pl.len() / steps,
+        kernel_ns=pl.col("ns").sum(),
+        first_ns=pl.col("start_ns").min(),
+        first_dur_ns=pl.col("dur_ns").get(pl.col("start_ns").arg_min()),
+    )
     figures = (
         _first_calls(calls, tree, steps)
         .join(sums, on=_KEY, how="full", coalesce=True, nulls_equal=True)
@@ -58,6 +64,10 @@ def module_context(
         .with_columns(
             pl.col("calls", "kernels").fill_null(0.0),
             pl.col("kernel_ns", "busy_ns", "exposed_ns").fill_null(0),
+        )
+        .with_columns(
+            ts_ns=pl.coalesce("ts_ns", "first_ns"),
+            dur_ns=pl.when(pl.col("ts_ns").is_null()).then("first_dur_ns").otherwise("dur_ns"),
         )
         # Parts of fused kernels are rounded once in K and once in U.
         .with_columns(busy_ns=pl.min_horizontal("busy_ns", "kernel_ns"))

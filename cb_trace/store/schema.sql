@@ -346,8 +346,9 @@ COMMENT ON COLUMN module_context.kernel_ns IS 'Sum of kernel durations (K) a ste
 COMMENT ON COLUMN module_context.busy_ns IS 'Union of kernel intervals (U) a step, ns';
 COMMENT ON COLUMN module_context.exposed_ns IS
     'Part of U in which no kernel outside the module runs (X) a step, ns';
-COMMENT ON COLUMN module_context.ts_ns IS 'Start of the first call, ns on the trace''s axis';
-COMMENT ON COLUMN module_context.dur_ns IS 'Duration of the first call, ns';
+COMMENT ON COLUMN module_context.ts_ns IS
+    'Start of the first call, of a module without one of its first kernel, ns on the trace''s axis';
+COMMENT ON COLUMN module_context.dur_ns IS 'Duration of that call or kernel, ns';
 COMMENT ON COLUMN module_context.trace_id IS 'Trace of the first call';
 COMMENT ON COLUMN module_context.thread IS 'Thread of the first call';
 

@@ -89,8 +89,9 @@ COMMENT ON COLUMN compare.deployment IS 'Way of running the row is about: eager 
 COMMENT ON COLUMN compare.path IS 'Module path; empty for the root';
 COMMENT ON COLUMN compare.class IS 'Class name';
 COMMENT ON COLUMN compare.phase IS 'forward, backward, recompute, optimizer or step';
-COMMENT ON COLUMN compare.ts_ns IS 'Start of the first call, ns on the trace''s axis';
-COMMENT ON COLUMN compare.dur_ns IS 'Duration of the first call, ns';
+COMMENT ON COLUMN compare.ts_ns IS
+    'Start of the first call, of a module without one of its first kernel, ns on the trace''s axis';
+COMMENT ON COLUMN compare.dur_ns IS 'Duration of that call or kernel, ns';
 COMMENT ON COLUMN compare.perfetto_url IS
     'Opens that call in Perfetto, while ''cb-trace perfetto'' serves the annotated trace';
 COMMENT ON COLUMN compare.calls IS 'Calls a step; 0 for a container that is never called';

@@ -108,6 +108,10 @@ def _work() -> dict[str, list[Row]]:
         "ceiling": [
             {**sheet, "kind": "matmul", "dtype": "bf16", "value": 1e15, "unit": "FLOP/s"},
             {**sheet, "kind": "memory", "value": 4e12, "unit": "byte/s"},
+            {"run_id": RUN, "source": "measured", "kind": "matmul", "dtype": "bf16",
+             "value": 8e14, "unit": "FLOP/s"},
+            {"run_id": RUN, "source": "measured", "kind": "copy", "value": 3.5e12,
+             "unit": "byte/s"},
         ],
         "memory": [
             _at(4, scope="context", peak_bytes=3 * 2**20, output_bytes=2**20)

@@ -155,6 +155,9 @@ def test_step_work_and_memory_are_those_of_the_views(page: Page, profile: Path) 
     assert number(page.texts(".parts dd")[2].split(" ")[0]) == busy[0][0] == 100
     dot = page.text("#roofline circle title")
     assert dot == "h.0.mlp: 100 TFLOP/s at 200 FLOP/byte"
+    assert page.texts("#roofline .roof text") == [
+        "measured: 800 TFLOP/s, 3.5 TB/s", "datasheet: 1 PFLOP/s, 4 TB/s"
+    ]  # fmt: skip
     assert page.texts("#memory tbody tr > *")[:2] == ["h.0.mlp", "forward"]
     assert "3.0 MiB" in page.texts("#memory tbody td")
     assert "no duration: 3 events in the context trace" in page.texts("#measured li")

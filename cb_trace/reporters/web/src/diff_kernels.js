@@ -1,6 +1,7 @@
 // Kernels of the selected module that changed, matched by name; and memory in both.
 
 import { h, name, replace, table } from "./dom.js";
+import { operator } from "./kernels.js";
 import { bytes, count, kernelName, known, us, usSigned } from "./format.js";
 
 const MOST = 60;
@@ -57,7 +58,7 @@ function status({ base, new: new_ }) {
 function changedTable(rows) {
   return table("Kernels that changed", [
     ["Kernel", (row) => h("bdi", { class: "kernel", title: row.kernel }, kernelName(row.kernel ?? "–"))],
-    ["Operator", (row) => h("bdi", {}, row.op ?? "–")],
+    ["Operator", (row) => operator(row.op)],
     ["Runs", status],
     ["Runs, base", (row) => count(row.base.runs), "number"], ["new", (row) => count(row.new.runs), "number"],
     ["Base, µs", (row) => us(row.base.us), "number"], ["New, µs", (row) => us(row.new.us), "number"],

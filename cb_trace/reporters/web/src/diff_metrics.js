@@ -26,18 +26,18 @@ export function changeText(page, i, key = page.figure().key) {
   if (change.delta === 0) return { text: "0", kind: "noise" };
   if (change.noise) return { text: "within noise", kind: "noise" };
   if (!known(change.ratio)) return { text: "from 0", kind: "measured" };
-  return { text: percentSigned(change.ratio), kind: "measured" };
+  return { get text() { return percentSigned(change.ratio); }, kind: "measured" };
 }
 
 export function paintChange(page, i) {
   const { view, state } = page;
-  const { text, kind } = changeText(page, i);
+  const change = changeText(page, i), { kind } = change;
   if (kind === "unmeasured") return { hatch: "unmeasured", text: "" };
-  const short = kind === "noise" ? "~0" : text;
-  if (kind === "noise") return { fill: changeColour(0), text: short };
+  if (kind === "noise") return { fill: changeColour(0), text: "~0" };
   const { delta, ratio } = view.change(page.figure().key, i);
-  if (state.get("colour") === "share") return { fill: shareChangeColour(delta / view.base.stepUs), text: short };
-  return { fill: changeColour(kind === "removed" ? -1 : known(ratio) ? ratio : 1), text: short };
+  const fill = state.get("colour") === "share" ? shareChangeColour(delta / view.base.stepUs)
+    : changeColour(kind === "removed" ? -1 : known(ratio) ? ratio : 1);
+  return { fill, get text() { return change.text; } };
 }
 
 export function changeColumns(page) {

@@ -41,7 +41,7 @@ export const count = (value) =>
 
 export const times = (value) => (known(value) ? twoDigits(value) + "×" : NONE);
 
-export const range = (low, high) => (known(low) && known(high) ? `${us(low)} to ${us(high)}` : "");
+export const range = (low, high) => (known(low) && known(high) && high > low ? `${us(low)} to ${us(high)}` : "");
 
 export function bytes(value) {
   if (!known(value)) return NONE;
@@ -56,6 +56,8 @@ export const large = (value, unit = "") =>
 
 // A kernel's name without return type, namespaces everyone has, and arguments.
 export function kernelName(text) {
+  // Compiled ones differ in their ends.
+  if (/^(triton|cpp_fused)/.test(text) && text.length > 60) return `${text.slice(0, 36)}…${text.slice(-23)}`;
   return text
     .replace(/^void /, "")
     .replace(/\(anonymous namespace\)::|at::native::|at::cuda::|std::/g, "")

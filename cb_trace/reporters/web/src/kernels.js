@@ -33,7 +33,7 @@ function besideTable(report, rows) {
   const kernel = (row) => report.word(row.context_kernel ?? row.isolated_kernel);
   return table("Kernels in the step and alone", [
     ["Kernel", (row) => kernelCell(kernel(row), row.status, report, row)],
-    ["Operator", (row) => h("bdi", {}, report.word(row.op) ?? "–")],
+    ["Operator", (row) => operator(report.word(row.op))],
     ["Match", (row) => STATUS[report.word(row.status)] ?? report.word(row.status)],
     ["Runs", (row) => count(row.context_kernels), "number"],
     ["In the step, µs", (row) => us(row.context_us), "number"],
@@ -74,11 +74,14 @@ function alone(report, view, i) {
 function ownTable(report, rows) {
   return table("Kernels in the step", [
     ["Kernel", (row) => h("bdi", { class: "kernel", title: report.word(row.kernel) }, kernelName(report.word(row.kernel)))],
-    ["Operator", (row) => h("bdi", {}, report.word(row.op) ?? "–")],
+    ["Operator", (row) => operator(report.word(row.op))],
     ["Runs", (row) => count(row.kernels), "number"],
     ["In the step, µs", (row) => us(row.us), "number"],
   ], rows.slice(0, MOST));
 }
+
+// Compiled code names an operator as long as its kernel.
+export const operator = (text) => h("bdi", { class: "op", title: text }, text ?? "–");
 
 const MOST_MODULES = 24;
 

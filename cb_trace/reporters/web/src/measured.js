@@ -60,7 +60,7 @@ function coverage(rows) {
 }
 
 const traces = (rows) => table("Trace files", [
-  ["File", (r) => h("bdi", {}, r.path)], ["Slices", (r) => count(r.slices), "number"], ["Repaired", (r) => count(r.repaired), "number"],
+  ["File", (r) => h("bdi", { class: "wrap" }, r.path)], ["Slices", (r) => count(r.slices), "number"], ["Repaired", (r) => count(r.repaired), "number"],
   ["Dropped", (r) => count(r.dropped), "number"], ["No launch", (r) => count(r.kernels_without_launch), "number"],
 ], rows);
 

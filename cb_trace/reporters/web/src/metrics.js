@@ -31,11 +31,13 @@ export const defaultWidth = (view) => (view.has("cost_us") ? "cost_us" : "busy_u
 
 export function colours(view) {
   const all = [
-    { key: "error", title: "Error of the isolated figure", there: true },
+    { key: "error", title: "Error of the isolated figure", there: view.has("error_ratio") },
+    { key: "share", title: "Share of the step", there: view.has("cost_us") && view.stepUs > 0 },
     { key: "mfu_ratio", title: "MFU", there: view.has("mfu_ratio") },
     { key: "bound", title: "Bound", there: view.has("bound") },
   ];
-  return all.filter((one) => one.there);
+  const there = all.filter((one) => one.there);
+  return there.length ? there : [all[0]];
 }
 
 // The error as it is printed everywhere: text, and whether it may colour anything.
@@ -44,7 +46,7 @@ export function errorText(view, i) {
   if (skipped && !known(view.numbers("isolated_us")[i])) return { text: "skipped", kind: "failed" };
   if (!known(ratio) || partial) return { text: "–", kind: "unmeasured" };
   if (noise) return { text: "~0", kind: "noise", ratio: 0 };
-  return { text: percentSigned(ratio), kind: "measured", ratio };
+  return { get text() { return percentSigned(ratio); }, kind: "measured", ratio }; // few are read
 }
 
 // Fill, and the text to print in the box.
@@ -54,13 +56,17 @@ export function paint(view, key, i) {
     return known(value)
       ? { fill: shareColour(value), text: percent(value) } : { hatch: "unmeasured", text: "" };
   }
+  if (key === "share") {
+    const share = view.numbers("cost_us")[i] / view.stepUs;
+    return known(share) ? { fill: shareColour(share), text: percent(share) } : { hatch: "unmeasured", text: "" };
+  }
   if (key === "bound") {
     const bound = view.workText("bound", i);
     return bound ? { fill: boundColour(bound), text: bound } : { hatch: "unmeasured", text: "" };
   }
   const error = errorText(view, i);
   if (error.ratio === undefined) return { hatch: error.kind, text: error.text };
-  return { fill: errorColour(error.ratio), text: error.text };
+  return { fill: errorColour(error.ratio), get text() { return error.text; } };
 }
 
 // Of the table: how a figure sorts, and what its cell shows.
@@ -70,9 +76,9 @@ export function columnsOf(view) {
   const share = (i) => view.numbers("cost_us")[i] / view.stepUs;
   return [
     figure("cost_us", "Cost", us),
-    { key: "share", title: "Share", there: true, value: share, cell: (i) => [shareBar(share(i)), h("span", {}, percent(share(i)))] },
+    { key: "share", title: "Share", there: view.has("cost_us"), value: share, cell: (i) => [shareBar(share(i)), h("span", {}, percent(share(i)))] },
     figure("isolated_us", "Alone", us),
-    { key: "error", title: "Error", there: true, value: (i) => Math.abs(view.numbers("error_ratio")[i]), cell: (i) => errorCell(view, i) },
+    { key: "error", title: "Error", there: view.has("error_ratio") || view.texts("skipped").some(Boolean), value: (i) => Math.abs(view.numbers("error_ratio")[i]), cell: (i) => errorCell(view, i) },
     figure("marginal_us", "Marginal", us), figure("knockout_us", "Knock-out", us), figure("busy_us", "Busy", us),
     figure("kernels", "Kernels", count), figure("calls", "Calls", count), figure("mfu_ratio", "MFU", percent),
   ].filter((one) => one.there);

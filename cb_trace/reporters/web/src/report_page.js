@@ -20,7 +20,7 @@ export class ReportPage extends Shell {
     super();
     const report = new Report(raw);
     const first = report.view(report.deployments[0], report.phases[0]);
-    this.start(report, { width: defaultWidth(first), colour: "error" });
+    this.start(report, { width: defaultWidth(first), colour: colours(first)[0].key });
   }
 
   viewOf(deployment, phase) { return this.report.view(deployment, phase); }
