@@ -21,6 +21,7 @@ _HEAD_LIMIT = 64 << 20
 _PROBE = 1 << 12
 _SPACE = b" \t\r\n"
 _SEPARATORS = _SPACE + b","
+_FIRST = re.compile(rb"[ \t\r\n]*([^ \t\r\n]?)")
 
 _OPENING = re.compile(rb'(?<!\\)"traceEvents"\s*:\s*\[')
 _EVENT_KEY = rb'\s*"(?:ph|name|cat|pid|tid|ts|dur|args|id|bp|s)"\s*:'
@@ -75,7 +76,7 @@ class Document:
         searched = 0
         for piece in text:
             buffer += piece
-            start = buffer.lstrip(_SPACE)[:1] if not searched else b"{"
+            start = _first(buffer) if not searched else b"{"
             if start == b"[":
                 del buffer[: buffer.index(b"[") + 1]
                 self.before = b"{"
@@ -118,7 +119,7 @@ class Document:
 
     def _finish(self) -> Iterator[bytes | memoryview]:
         buffer = self._buffer
-        if buffer.lstrip(_SPACE)[:1] == b"]":
+        if _first(buffer) == b"]":
             at = buffer.index(b"]")
             self.close(bytes(buffer[at + 1 :]))
             return
@@ -238,6 +239,12 @@ def _cut(buffer: bytearray, near: int, *, exact: bool = True) -> int:
     if exact and (following := _CUTS[0].search(buffer, near)):  # one event larger than a block
         return following.end()
     return near if exact else 0
+
+
+def _first(text: bytearray) -> bytes:
+    """The first byte that is no white space; ``lstrip`` would copy the whole text."""
+    found = _FIRST.match(text)
+    return found[1] if found else b""
 
 
 def _without_mark(text: Iterator[bytes]) -> Iterator[bytes]:
