@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from cb_trace.errors import CbTraceError
@@ -152,6 +152,7 @@ class Comparison:
     unattributed: list[Unattributed]
     notes: list[Note]
     verdict: str | None  # on the module that was asked for
+    phases_alone: list[str] = field(default_factory=list)  # in which modules were measured alone
 
     @property
     def step(self) -> StepTime | None:
@@ -209,6 +210,11 @@ def read_comparison(connection: Connection, selection: Selection) -> Comparison:
         ],
         notes=[Note(*r.values()) for r in fetch(connection, "compare_notes", **given)],
         verdict=rows[0].record["verdict"] if rows and selection.module is not None else None,
+        phases_alone=[
+            p
+            for p in phases
+            if any(r["phase"] == p and r["isolated_us"] is not None for r in records)
+        ],
     )
 
 

@@ -24,6 +24,7 @@ FIRST_FIGURE, FIRST_ISOLATED = 2, 4  # of COLUMNS
 DEPLOYMENTS = {"eager": "run eagerly", "graph": "as a CUDA graph"}
 OUTSIDE_STEPS = "outside every step"
 # Notes that say how it was measured and that change no figure here: in the profile and in JSON.
+UNKNOWN_CLOCK = "SM clock unknown, temperature unknown"
 CIRCUMSTANCES = frozenset({"captured inputs", "cold cache", "grad mode"})
 
 PART_LABELS = {
@@ -200,17 +201,24 @@ def footer_lines(comparison: Comparison) -> list[str]:
         first = comparison.rows[0]
         lines.insert(0, f"{plain(first.path or first.class_name, 60)}: {comparison.verdict}")
     if not comparison.replayed:
-        lines.append("isolated: nothing was measured alone in this recording")
+        lines.append(_nothing_alone(comparison))
     lines += [_unattributed_line(item) for item in comparison.unattributed]
     lines += _skipped_lines(comparison)
     for note in comparison.notes:
-        if note.reason in CIRCUMSTANCES:
+        if note.reason in CIRCUMSTANCES or note.detail.startswith(UNKNOWN_CLOCK):
             continue
         where = f"{plain(note.path or '(root)', 60)}: " if note.path is not None else ""
         detail = f": {plain(note.detail, 160)}" if note.detail else ""
         times = f" (×{note.count})" if note.count > 1 else ""
         lines.append(f"note: {where}{plain(note.reason, 100)}{detail}{times}")
     return lines
+
+
+def _nothing_alone(comparison: Comparison) -> str:
+    phases = comparison.phases_alone
+    if not phases:
+        return "isolated: nothing was measured alone in this recording"
+    return f"isolated: modules were measured alone by phase; see --phase {' or '.join(phases)}"
 
 
 def step_lines(comparison: Comparison) -> Iterator[str]:

@@ -192,6 +192,8 @@ def two_ways(tmp_path: Path) -> Path:
         note=[
             {"run_id": RUN, "reason": "grad mode", "detail": "no_grad", "count": 1},
             {"run_id": RUN, "reason": "unsteady step", "detail": "faster later", "count": 1},
+            {"run_id": RUN, "reason": "clock and temperature", "detail": "SM clock 1980 MHz",
+             "count": 1},
         ],
         kernel=[{"kernel_id": 1, "trace_id": 0, "kind": "kernel", "start_ns": 0, "dur_ns": 7_000}],
         kernel_module=[{"kernel_id": 1, "share": 1.0, "ns": 7_000, "method": "none",
@@ -235,7 +237,26 @@ def test_the_footer_says_what_a_reader_can_use(two_ways: Path) -> None:
     lines = footer_lines(read(two_ways))
     assert "outside the recorded steps: 1 kernel, 7.0 µs in all, in no figure above" in lines
     assert "note: unsteady step: faster later" in lines
+    assert "note: clock and temperature: SM clock 1980 MHz" in lines
     assert not [line for line in lines if "grad mode" in line]
+
+
+def test_phases_that_were_measured_alone_are_named(profile: Path) -> None:
+    found = read(profile)
+    assert found.phases_alone == ["forward"]
+    other = replace(found, rows=[replace(r, isolated_us=None, skipped=None) for r in found.rows])
+    line = "isolated: modules were measured alone by phase; see --phase forward"
+    assert line in footer_lines(other)
+    nowhere = "isolated: nothing was measured alone in this recording"
+    assert nowhere in footer_lines(replace(other, phases_alone=[]))
+
+
+def test_a_clock_that_nobody_knows_is_no_news(tmp_path: Path) -> None:
+    detail = "SM clock unknown, temperature unknown, after each of 9 blocks of samples"
+    note = {"run_id": RUN, "reason": "clock and temperature", "detail": detail, "count": 1}
+    comparison = read(write_profile(tmp_path / "cpu.duckdb", note=[note]))
+    assert [n.detail for n in comparison.notes] == [detail]
+    assert not [line for line in footer_lines(comparison) if "SM clock" in line]
 
 
 def test_a_module_that_is_asked_for_gets_its_verdict(two_ways: Path) -> None:
