@@ -19,11 +19,19 @@ from cb_trace.capture.tree import ModuleTree
 class PhaseWatch:
     """While entered, module calls stand in ranges and accumulated gradients leave markers.
 
-    ``modules`` are those that can carry a hook, ``parameters`` those to mark. Afterwards
-    ``called`` holds the paths seen, and :meth:`phases` what kind of work there was.
+    ``ranges`` stand on the modules that can carry a hook, ``parameters`` are those to mark. A step
+    that ``trains`` has a backward even where no hook of a parameter fires, as under FSDP.
+    Afterwards ``called`` holds the paths seen, and :meth:`phases` what kind of work there was.
     """
 
-    def __init__(self, ranges: ModuleRanges, parameters: Mapping[str, nn.Parameter]) -> None:
+    def __init__(
+        self,
+        ranges: ModuleRanges,
+        parameters: Mapping[str, nn.Parameter],
+        *,
+        trains: bool = False,
+    ) -> None:
+        self._trains = trains
         self._ranges = ranges
         self._markers = GradientMarkers(parameters)
         self._optimized = False
@@ -59,7 +67,7 @@ class PhaseWatch:
         )
         seen: list[tuple[Phase, bool]] = [
             ("forward", True),
-            ("backward", self._markers.fired),
+            ("backward", self._trains or self._markers.fired),
             ("recompute", self._ranges.recomputed or again),
             ("optimizer", self._optimized),
         ]

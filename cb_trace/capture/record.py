@@ -278,6 +278,7 @@ class _Recording:
         self.watch = PhaseWatch(
             how.ranged(self.options.wrap),
             self.tree.named_parameters() if self.trains or self.workload.step else {},
+            trains=self.trains,
         )
         count = self.options.steps
         if not self.options.graphed:

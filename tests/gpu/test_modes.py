@@ -18,6 +18,7 @@ from cb_trace.capture.record import record
 from cb_trace.errors import CbTraceError
 from cb_trace.providers import load
 from cb_trace.providers.workload import Workload
+from cb_trace.replay.hooks import SHARDED
 from tests.capture.models import towers
 from tests.capture.test_record import state
 from tests.capture.test_train import events
@@ -135,6 +136,27 @@ def test_a_training_step_is_captured_after_replays(
     assert "sequence" in {t.role for t in manifest.traces}, manifest.notes
     assert ("bare", "graph") in {(s.kind, s.deployment) for s in manifest.step_samples}
     assert {r.phase for r in manifest.replays if r.samples_ns} == {"forward", "backward"}
+
+
+def test_sharded_modules_keep_their_paths_and_are_not_replayed(
+    tmp_path: Path, device: torch.device
+) -> None:
+    from torch import distributed as dist
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    store = torch.distributed.HashStore()  # type: ignore[attr-defined]
+    dist.init_process_group("nccl", store=store, rank=0, world_size=1)
+    try:
+        inner = nn.Sequential(nn.Linear(8, 8), nn.Sequential(nn.Linear(8, 8), nn.Tanh()))
+        model = FullyShardedDataParallel(inner, device_id=device, use_orig_params=True)
+        workload = Workload("fsdp", model, (torch.randn(4, 8, device=device),))
+        options = replace(QUICK, phase="train", replay=True, graph=False)
+        manifest = record(workload, tmp_path, options)
+    finally:
+        dist.destroy_process_group()
+    assert [m.path for m in manifest.modules] == ["", "0", "1", "1.0", "1.1"]
+    assert manifest.run.phases == ["forward", "backward", "optimizer"]
+    assert {r.skipped for r in manifest.replays} == {SHARDED}
 
 
 def test_a_step_that_cannot_be_captured_is_an_error(tmp_path: Path, device: torch.device) -> None:
