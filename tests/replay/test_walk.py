@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import gzip
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import distributed, nn
+from torch._C._distributed_c10d import HashStore
 
 from cb_trace.bundle import REPLAY_PREFIX
+from cb_trace.replay.clock import Reading, UnknownClock
 from cb_trace.replay.walk import Replayer
 from tests.replay.support import replayer
 
@@ -217,3 +220,72 @@ def test_capturing_in_a_loop_of_the_users_own(tmp_path: Path) -> None:
     assert len(work.profile(tmp_path)) == 1
     with pytest.raises(RuntimeError, match="capturing"):
         work.capture()
+
+
+def test_collectives_are_skipped_with_that_reason_and_the_rest_is_measured(tmp_path: Path) -> None:
+    class Reduces(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = x + 0
+            distributed.all_reduce(y)
+            return y
+
+    model = nn.Sequential(nn.Linear(4, 4), Reduces(), nn.ReLU()).requires_grad_(False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        distributed.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
+    try:
+        work = _measured(replayer(model, lambda: model(torch.ones(2, 4))))
+        traces = work.profile(tmp_path)
+    finally:
+        distributed.destroy_process_group()
+    reason = "runs collectives"
+    assert {r.path: r.skipped for r in work.records} == {
+        "": reason,
+        "0": None,
+        "1": reason,
+        "2": None,
+    }
+    assert [bool(r.samples_ns) for r in work.records] == [False, True, False, True]
+    assert len(traces) == 1
+
+
+def test_what_exceeds_the_budget_is_skipped_and_those_in_it_are_measured() -> None:
+    class Widens(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, wide: torch.Tensor) -> torch.Tensor:
+            made: torch.Tensor = self.second(self.first(wide[:, :4]).relu())
+            return made
+
+    model = nn.Sequential(nn.Sequential(Widens())).requires_grad_(False)
+    wide = torch.ones(8, 4096)  # 128 KiB, as often as a container passes it on
+    work = _measured(replayer(model, lambda: model(wide), max_capture_bytes=130_000))
+    reason = f"inputs of {8 * 4096 * 4} bytes exceed the memory budget"
+    skipped = {r.path: r.skipped for r in work.records}
+    assert skipped == {
+        **dict.fromkeys(("", "0", "0.0"), reason),
+        **dict.fromkeys(("0.0.first", "0.0.second")),
+    }
+
+
+def test_samples_under_throttling_are_dropped_from_the_record() -> None:
+    readings = iter([Reading(1980, 40), Reading(900, 95, ("thermal slowdown",)), Reading(1980, 41)])
+
+    class Scripted(UnknownClock):
+        def read(self) -> Reading:
+            return next(readings)
+
+    model = nn.Sequential().requires_grad_(False)
+    work = replayer(model, lambda: model(torch.ones(2)))
+    work._clock = Scripted()
+    _measured(work)
+    (record,) = work.records
+    first, second, third = record.blocks
+    assert (second.samples, second.limits) == (0, ["thermal slowdown"])
+    assert second.dropped > 0
+    assert len(record.samples_ns) == first.samples + third.samples
+    (note,) = [n for n in work.notes if n.reason == "clock and temperature"]
+    assert f"{second.dropped} samples dropped" in note.detail
+    assert note.count == second.dropped
