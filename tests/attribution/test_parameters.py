@@ -41,7 +41,7 @@ def mark(name: str, at: float) -> Event:
 def test_accumulation_belongs_to_the_owner_of_the_marked_parameter() -> None:
     """Where parameters have marks, what has none is an input, and no module's."""
     events = events_of([
-        annotation("ProfilerStep#0", 0, 1000),
+        annotation("ProfilerStep#0", 0, 1000), annotation("cb:<root>", 10, 50),
         *accumulation(100, mark("b.bias", 117)), *work("add b", 105, 1, tid=ENGINE),
         *work("hook b", 119.5, 2, tid=ENGINE),
         *accumulation(200, mark("a.weight", 217)), *work("add a", 205, 3, tid=ENGINE),
