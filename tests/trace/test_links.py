@@ -163,6 +163,19 @@ def test_row_33_an_external_id_is_no_link(
     assert profile.execute("SELECT external_id FROM kernel").fetchall() == [(41,)]
 
 
+def test_row_33_one_id_for_everything_is_no_square(
+    tmp_path: Path, load: Loader, profile: duckdb.DuckDBPyConnection
+) -> None:
+    """10,000 calls times 10,000 kernels would neither fit nor end."""
+    events = [e for i in range(10_000) for e in (launch(3 * i, 1, 5), kernel("k", 3 * i + 1, 1, 5))]
+    load(write_trace(tmp_path / "t.json", events))
+    found = profile.execute(
+        "SELECT count(*), count(DISTINCT launch_id), max(kernel.start_ns - launch.start_ns) "
+        "FROM kernel JOIN launch USING (launch_id)"
+    ).fetchall()
+    assert found == [(10_000, 10_000, 1000)]
+
+
 def test_row_34_launches_without_device_events_are_said(tmp_path: Path, load: Loader) -> None:
     report = load(write_trace(tmp_path / "t.json", [op("mm", 1, 20), launch(2, 1, 5)]))
     assert report.notes[0] == "launches but no device events in this trace"
@@ -193,6 +206,19 @@ def test_row_36_overhead_claims_no_kernel(
     load(write_trace(tmp_path / "t.json", events))
     assert linked(profile) == [("k", "cudaLaunchKernel", "mm")]
     assert profile.execute("SELECT sum(dur_ns) FROM kernel").fetchall() == [(5000,)]
+
+
+@pytest.mark.parametrize("record_function", [{}, {"Record function id": 0}])
+def test_row_37_the_record_function_id_is_optional(
+    record_function: dict[str, int],
+    tmp_path: Path,
+    load: Loader,
+    profile: duckdb.DuckDBPyConnection,
+) -> None:
+    ids: dict[str, Any] = {"External id": 7, **record_function}
+    events = [op("mm", 1, 20, **ids), op("add", 30, 20, **ids), launch(35, 1, 5, **ids)]
+    load(write_trace(tmp_path / "t.json", [*events, kernel("k", 60, 5, 5, **ids)]))
+    assert linked(profile) == [("k", "cudaLaunchKernel", "add")]
 
 
 @pytest.mark.parametrize(
