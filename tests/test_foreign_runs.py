@@ -9,7 +9,7 @@ import pytest
 from cb_trace.conduct import ingest
 from cb_trace.errors import CbTraceError
 from tests.bundles import write_net_bundle
-from tests.kineto import Event, event, kernel, launch, module_slice, write_trace
+from tests.kineto import Event, event, kernel, launch, module_slice, op, write_trace
 from tests.test_conduct import rows
 
 GRAPH = [
@@ -106,3 +106,23 @@ def test_a_real_decode_graph_and_its_capture(shared_traces: Path, tmp_path: Path
     ]  # fmt: skip
     assert sum(row[3] for row in found) == 9_778_614
     assert found[0][3] > 0.98 * 9_778_614
+
+
+def test_row_39_ranks_are_never_joined_by_external_id(tmp_path: Path) -> None:
+    """Each rank counts its ids anew, or not at all: the same ones mean other operators."""
+    for rank, (name, other) in enumerate([("mm", "add"), ("add", "mm")]):
+        events = [
+            op(f"aten::{name}", 0, 20, **{"External id": 7}), launch(5, 1, 3),
+            kernel(f"{name}_{rank}", 9, 5, 3, **{"External id": 7}),
+            op(f"aten::{other}", 40, 20, **{"External id": 8 + 3 * rank}),
+        ]  # fmt: skip
+        write_trace(tmp_path / f"rank{rank}.json", events, distributedInfo={"rank": rank})
+    profile = ingest(tmp_path, tmp_path / "p.duckdb").profile
+    query = """
+        SELECT trace.rank, kernel.name, op.name, op.trace_id = kernel.trace_id
+        FROM kernel JOIN op USING (op_id) JOIN trace ON trace.trace_id = kernel.trace_id
+        ORDER BY ALL
+    """
+    assert rows(profile, query) == [
+        (0, "mm_0", "aten::mm", True), (1, "add_1", "aten::add", True),
+    ]  # fmt: skip

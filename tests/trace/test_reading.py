@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import tracemalloc
 import zipfile
 from collections.abc import Callable
+from itertools import chain, repeat
 from pathlib import Path
 
 import duckdb
@@ -14,6 +16,7 @@ import zstandard
 
 from cb_trace.errors import CbTraceError
 from cb_trace.trace import LoadReport
+from cb_trace.trace.document import BLOCK, Document
 from tests.kineto import annotation, kernel, launch, op, write_trace
 from tests.trace.conftest import Loader
 
@@ -236,6 +239,21 @@ def test_row_10_rank_from_header_else_name_else_0(
     name: str, header: dict[str, object], rank: int, tmp_path: Path, load: Loader
 ) -> None:
     assert load(write_trace(tmp_path / name, SOUND, **header)).rank == rank
+
+
+def test_row_11_the_text_is_never_held_whole() -> None:
+    """What cutting holds is some blocks, whether the file is 30 MB or 200 GB."""
+    event_text = json.dumps(op("aten::mm", 1, 1, **{"Input Dims": [[8, 8]] * 20})).encode() + b",\n"
+    piece, pieces = event_text * (BLOCK // 4 // len(event_text)), 32
+    text = chain([b'{"traceEvents": ['], repeat(piece, pieces), [b"{}]}"])
+    tracemalloc.start()
+    try:
+        size = sum(len(block) for block in Document("t.json").blocks(text))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert size > 0.99 * pieces * len(piece)
+    assert peak < 5 * BLOCK < size
 
 
 @pytest.mark.parametrize("lost", [1, 30, 90, 200])
