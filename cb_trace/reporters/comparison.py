@@ -152,6 +152,7 @@ class Comparison:
     unattributed: list[Unattributed]
     notes: list[Note]
     verdict: str | None  # on the module that was asked for
+    asked: bool = False  # for one module
     phases_alone: list[str] = field(default_factory=list)  # in which modules were measured alone
 
     @property
@@ -210,6 +211,7 @@ def read_comparison(connection: Connection, selection: Selection) -> Comparison:
         ],
         notes=[Note(*r.values()) for r in fetch(connection, "compare_notes", **given)],
         verdict=rows[0].record["verdict"] if rows and selection.module is not None else None,
+        asked=selection.module is not None,
         phases_alone=[
             p
             for p in phases

@@ -200,6 +200,9 @@ def footer_lines(comparison: Comparison) -> list[str]:
     if comparison.verdict is not None:
         first = comparison.rows[0]
         lines.insert(0, f"{plain(first.path or first.class_name, 60)}: {comparison.verdict}")
+    if comparison.asked and comparison.rows and comparison.rows[0].record["perfetto_url"]:
+        link = plain(comparison.rows[0].record["perfetto_url"], 400)
+        lines.append(f"in Perfetto, while 'cb-trace perfetto PROFILE --open' serves it: {link}")
     if not comparison.replayed:
         lines.append(_nothing_alone(comparison))
     lines += [_unattributed_line(item) for item in comparison.unattributed]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cb_trace.analysis import BareStep, step_partition
+from cb_trace.analysis import BareStep, idle_stretches, step_partition
 from cb_trace.bundle import Deployment
 from tests.analysis.timelines import ROOT, A, B, C, D, Timeline
 from tests.frames import frame
@@ -319,3 +319,30 @@ def built(events: list[Any], steps: int) -> Timeline:
         step = min(start // 45, steps - 1) if steps else None
         timeline.kernel(of, start, dur, step=step, phase="forward")
     return timeline
+
+
+def stretches(timeline: Timeline) -> list[tuple[int, int, str]]:
+    frames = timeline.frames()
+    named = {name: frames[name] for name in ("kernel", "step", "module_call")}
+    found = idle_stretches(**named, launch=timeline.launch_frame(), device_type="cuda")
+    return found.rows()
+
+
+def test_idle_stretches_lie_where_nothing_runs_with_their_kind() -> None:
+    timeline = Timeline().step(0, 100)
+    timeline.kernel(A, 10, 30).kernel(B, 20, 30, stream=8).kernel(C, 60, 20)
+    assert stretches(timeline) == [
+        (0, 10, "idle_host"),
+        (50, 60, "idle_gap"),  # no launch is known
+        (80, 100, "idle_host"),
+    ]
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 90), st.integers(1, 30)), max_size=8))
+def test_idle_stretches_sum_to_the_idle_of_the_partition(kernels: list[tuple[int, int]]) -> None:
+    timeline = Timeline().step(0, 130)
+    for start, dur in kernels:
+        timeline.kernel(A, start, dur)
+    idle = sum(ns for (_, kind), ns in parts(timeline).items() if kind.startswith("idle"))
+    assert sum(end - start for start, end, _ in stretches(timeline)) == idle

@@ -203,3 +203,11 @@ def test_unknown_module(cli: Cli, small: Path) -> None:
     assert outcome.err == (
         "cb-trace: no module 'h.0.atn' in this profile\n  did you mean h.0.attn, h.0?\n"
     )
+
+
+def test_a_module_that_is_asked_for_has_its_link(cli: Cli, small: Path) -> None:
+    link = "https://ui.perfetto.dev/#!/?url="
+    assert link in cli("compare", small, "-m", "h.0.attn").out
+    assert link not in cli("compare", small).out  # a link a row would drown the table
+    rows = json.loads(cli("compare", small, "--format", "json").out)["rows"]
+    assert all(row["perfetto_url"].startswith(link) for row in rows if row["calls"])

@@ -15,7 +15,7 @@ from cb_trace.bundle import file_sha256, open_bundle, write_bundle
 from tests.bundles import run_record, write_net_bundle
 from tests.commands.conftest import TRACE
 from tests.commands.running import Cli
-from tests.kineto import annotation, op, write_trace
+from tests.kineto import annotation, kernel, launch, op, write_trace
 
 
 def annotated(cli: Cli, profile: Path, *more: str | Path) -> tuple[list[Any], list[Any], str]:
@@ -106,6 +106,43 @@ def test_arrows_of_a_cpu_recording_lead_to_operators_once(cli: Cli, tmp_path: Pa
     assert cli("perfetto", tmp_path / "cpu.duckdb", "-o", tmp_path / "a.json").status == 0
     written = json.loads((tmp_path / "a.json").read_bytes())["traceEvents"]
     assert [event["ts"] for event in written if event["ph"] == "f"] == [1010.0, 1020.0]
+
+
+def test_a_module_cuts_the_file_to_what_happens_around_it(cli: Cli, tmp_path: Path) -> None:
+    """Two calls far apart; what touches the first stays whole, the rest goes."""
+    events = [
+        annotation("ProfilerStep#0", 0.0, 5000.0),
+        annotation("cb:<root>", 1.0, 4900.0),
+        annotation("cb:early", 10.0, 50.0),
+        op("aten::mm", 11.0, 8.0),
+        launch(12.0, 2.0, 1),
+        kernel("early_kernel", 100.0, 40.5, 1),  # after its call has returned
+        annotation("cb:late", 4000.0, 50.0),
+        op("aten::relu", 4011.0, 8.0),
+        launch(4012.0, 2.0, 2),
+        kernel("late_kernel", 4020.0, 5.0, 2),
+    ]
+    write_trace(tmp_path / "trace.json.gz", events)
+    assert cli("ingest", tmp_path / "trace.json.gz", "-o", tmp_path / "t.duckdb").status == 0
+    theirs, ours, _ = annotated(cli, tmp_path / "t.duckdb", "-m", "early")
+    assert theirs == [event for event in events if event["ts"] < 4000]
+    assert {event["name"] for event in ours if event["ph"] == "X"} == {"(trace)", "early"}
+    assert [event["ts"] for event in ours if event["ph"] == "f"] == [100.0]
+    theirs, _, _ = annotated(cli, tmp_path / "t.duckdb", "-m", "early", "--whole")
+    assert theirs == events
+
+
+def test_counters_say_how_many_kernels_run_and_how_the_device_is_idle(
+    cli: Cli, traced: Path
+) -> None:
+    _, ours, _ = annotated(cli, traced)
+    steps: dict[str, list[tuple[float, float]]] = {}
+    for event in ours:
+        if event["ph"] == "C":
+            steps.setdefault(event["name"], []).append((event["ts"], event["args"]["value"]))
+    assert steps["kernels running"] == [(20.0, 1), (60.5, 0), (75.125, 1), (80.125, 0)]
+    assert steps["idle: waiting for the host"][:2] == [(0.0, 1), (20.0, 0)]
+    assert (60.5, 1) in steps["idle: waiting for the host"]
 
 
 def test_links(cli: Cli, traced: Path) -> None:

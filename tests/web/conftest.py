@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from cb_trace.conduct import ingest
 from cb_trace.reporters.html import render_report
 from cb_trace.reporters.html_data import read_report
 from cb_trace.reporters.html_diff import Side, read_diff_report
 from cb_trace.store import open_profile
+from tests.conftest import ROOT
 from tests.reporters.pairs import write_pair
 from tests.web.browser import Browser, Page, find_browser
 from tests.web.profiles import full_profile
+
+SAMPLE = ROOT / "sample_traces" / "nanogpt_gpt2_b1_s64_bf16.zip"
 
 
 @pytest.fixture(scope="session")
@@ -36,6 +41,15 @@ def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def report(profile: Path) -> str:
     """The address of its report."""
     return write_report(profile)
+
+
+@pytest.fixture(scope="session")
+def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The profile of a recording that ships, made here; its trace is beside it."""
+    folder = tmp_path_factory.mktemp("sample")
+    shutil.copy(SAMPLE, folder)
+    ingest(folder / SAMPLE.name, folder / "sample.duckdb")
+    return folder / "sample.duckdb"
 
 
 @pytest.fixture(scope="session")

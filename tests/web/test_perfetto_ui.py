@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,11 +15,9 @@ from cb_trace.conduct import ingest
 from cb_trace.reporters.perfetto_links import Target, deep_link
 from cb_trace.reporters.perfetto_ui import TRACE_PATH, UiServer, find_ui
 from cb_trace.store import open_profile
-from tests.conftest import ROOT
 from tests.kineto import annotation, kernel, launch, op, write_trace
 from tests.web.browser import Browser, Page
 
-SAMPLE = ROOT / "sample_traces" / "nanogpt_gpt2_b1_s64_bf16.zip"
 MODULE = "h.0.attn"
 READY = (
     "(() => { try { return app.trace.engine && app.trace.selection.selection.kind !== 'empty' }"
@@ -75,31 +72,28 @@ def opened(browser: Browser, profile: Path, module: str) -> Iterator[Opened]:
 
 
 @pytest.fixture(scope="module")
-def sample(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
-    """A recording that ships, opened by the deep link of one module."""
-    folder = tmp_path_factory.mktemp("perfetto")
-    shutil.copy(SAMPLE, folder)
-    ingest(folder / SAMPLE.name, folder / "sample.duckdb")
-    yield from opened(browser, folder / "sample.duckdb", MODULE)
+def shown(browser: Browser, sample: Path) -> Iterator[Opened]:
+    """The sample, opened by the deep link of one module."""
+    yield from opened(browser, sample, MODULE)
 
 
-def test_the_engine_takes_in_everything_without_error(sample: Opened) -> None:
-    assert sample.ask(SEVERE) == []
+def test_the_engine_takes_in_everything_without_error(shown: Opened) -> None:
+    assert shown.ask(SEVERE) == []
 
 
-def test_there_is_a_row_a_depth_with_every_call_of_the_profile(sample: Opened) -> None:
-    shown = sample.ask(
+def test_there_is_a_row_a_depth_with_every_call_of_the_profile(shown: Opened) -> None:
+    rows = shown.ask(
         "SELECT thread.name, count(*) FROM slice JOIN thread_track ON track_id = thread_track.id "
         "JOIN thread USING (utid) JOIN process USING (upid) WHERE process.name = 'cb-trace' "
         "GROUP BY 1 ORDER BY 1"
     )
-    expected = sample.sql(
+    expected = shown.sql(
         "SELECT call.phase || ', depth ' || module.depth, count(*) FROM module_call AS call "
         "JOIN module USING (module_id) GROUP BY 1 ORDER BY 1"
     )
-    assert shown == expected
-    assert len(shown) == 5
-    isolated = sample.ask(
+    assert rows == expected
+    assert len(rows) == 5
+    isolated = shown.ask(
         "SELECT count(*) FROM slice JOIN thread_track ON track_id = thread_track.id "
         "JOIN thread USING (utid) JOIN process USING (upid) "
         "WHERE process.name = 'cb-trace isolated' AND thread.name GLOB 'isolated, *'"
@@ -107,14 +101,14 @@ def test_there_is_a_row_a_depth_with_every_call_of_the_profile(sample: Opened) -
     assert isolated[0][0] > 0
 
 
-def test_every_kernel_that_a_call_launched_has_an_arrow_from_it(sample: Opened) -> None:
-    arrows = sample.ask(
+def test_every_kernel_that_a_call_launched_has_an_arrow_from_it(shown: Opened) -> None:
+    arrows = shown.ask(
         "SELECT source.name, count(*) FROM flow JOIN slice AS source ON source.id = flow.slice_out "
         "JOIN slice AS kernel ON kernel.id = flow.slice_in "
         "WHERE source.category = 'cb_trace' AND kernel.category IN "
         "('kernel', 'gpu_memcpy', 'gpu_memset') GROUP BY 1 ORDER BY 1"
     )
-    expected = sample.sql(
+    expected = shown.sql(
         "SELECT coalesce(nullif(path, ''), class), count(*) FROM kernel_module JOIN module "
         "USING (module_id) WHERE call_id IS NOT NULL GROUP BY 1 ORDER BY 1"
     )
@@ -122,21 +116,21 @@ def test_every_kernel_that_a_call_launched_has_an_arrow_from_it(sample: Opened) 
 
 
 def test_a_link_selects_the_modules_slice_with_its_figures_and_pins_its_stream(
-    sample: Opened,
+    shown: Opened,
 ) -> None:
-    selected = sample.page.ask("app.trace.selection.selection.eventId")
-    name, ts, dur, category = sample.ask(
+    selected = shown.page.ask("app.trace.selection.selection.eventId")
+    name, ts, dur, category = shown.ask(
         f"SELECT name, ts, dur, category FROM slice WHERE id = {selected}"
     )[0]
-    assert (name, ts, dur) == (MODULE, sample.link.ts_ns, sample.link.dur_ns)
+    assert (name, ts, dur) == (MODULE, shown.link.ts_ns, shown.link.dur_ns)
     assert category == "cb_trace"  # not the profiler's range of the same start and end
     args = dict(
-        sample.ask(
+        shown.ask(
             "SELECT key, display_value FROM args JOIN slice USING (arg_set_id) "
             f"WHERE slice.id = {selected}"
         )
     )
-    figures = sample.sql(
+    figures = shown.sql(
         f"SELECT cost_us, isolated_us, launch_us, verdict FROM compare WHERE path = '{MODULE}' "
         "AND deployment = 'eager'"
     )[0]
@@ -144,13 +138,13 @@ def test_a_link_selects_the_modules_slice_with_its_figures_and_pins_its_stream(
         figures[:3]
     )
     assert args["args.verdict"] == figures[3]
-    pinned = sample.page.ask("app.trace.workspace.pinnedTracks.map((track) => track.name)")
+    pinned = shown.page.ask("app.trace.workspace.pinnedTracks.map((track) => track.name)")
     assert {text.split(" ")[0] for text in pinned} == {"forward,", "stream"}
 
 
-def test_counters_say_error_kernels_running_and_idle_by_kind(sample: Opened) -> None:
+def test_counters_say_error_kernels_running_and_idle_by_kind(shown: Opened) -> None:
     rows = dict(
-        sample.ask(
+        shown.ask(
             "SELECT counter_track.name, max(value) FROM counter JOIN counter_track "
             "ON track_id = counter_track.id GROUP BY 1"
         )
@@ -162,12 +156,12 @@ def test_counters_say_error_kernels_running_and_idle_by_kind(sample: Opened) -> 
     assert names["kernels running"] == names["idle: waiting for the host"] == 1  # one stream
 
 
-def test_a_link_by_time_alone_finds_the_module(sample: Opened) -> None:
+def test_a_link_by_time_alone_finds_the_module(shown: Opened) -> None:
     """As the column ``perfetto_url`` of the views has it: start and length, no row."""
-    (where,) = sample.sql(
+    (where,) = shown.sql(
         f"SELECT ts_ns, dur_ns FROM compare WHERE path = '{MODULE}' AND deployment = 'eager'"
     )
-    first = sample.ask(
+    first = shown.ask(
         f"SELECT name, category FROM slice WHERE ts = {where[0]} AND dur = {where[1]} ORDER BY id"
     )[0]
     assert first == [MODULE, "cb_trace"]

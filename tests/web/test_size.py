@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.reporters.profiles import RUN, Row, write_profile
 from tests.web.browser import Browser
-from tests.web.conftest import write_report
+from tests.web.conftest import write_diff, write_report
 
 MODULES = 10_000
 MOST_BYTES = 400_000  # of a page of 200 modules
@@ -76,6 +76,12 @@ def full_profile(target: Path, modules: int) -> Path:
 
 def test_a_page_of_200_modules_is_small(tmp_path: Path) -> None:
     address = write_report(full_profile(tmp_path / "m200.duckdb", 200))
+    assert Path(address.removeprefix("file://")).stat().st_size < MOST_BYTES
+
+
+def test_a_page_of_two_profiles_of_200_modules_is_small(tmp_path: Path) -> None:
+    base, new = (full_profile(tmp_path / f"{name}.duckdb", 200) for name in ("base", "new"))
+    address = write_diff(base, new)
     assert Path(address.removeprefix("file://")).stat().st_size < MOST_BYTES
 
 

@@ -27,7 +27,7 @@ export class Icicle {
 
   draw() {
     const { report, state } = this.context;
-    const width = this.element.clientWidth || 960;
+    const width = (this.drawnWidth === undefined ? this.context.roomAtFirst : this.element.clientWidth) || 960;
     this.drawnWidth = width;
     const root = state.get("root");
     const above = report.lineage(root).slice(0, -1);

@@ -14,6 +14,7 @@ export class Shell {
   // `defaults` is the state that needs no address.
   start(report, defaults) {
     useTheme(this.theme());
+    this.roomAtFirst = roomIn(document.getElementById("page"));
     this.shown = [];
     this.report = report;
     this.state = new State(report, {
@@ -131,6 +132,7 @@ export class Shell {
     if (any("deployment", "phase") || (any("width") && this.widthIsFigure)) {
       this.readView();
       this.search();
+      this.tree.openTo(this.state.get("selected"));
       this.drawAll();
       return;
     }
@@ -210,6 +212,12 @@ export class Shell {
     const all = this.report.deployments;
     this.state.set({ deployment: all[(all.indexOf(this.state.get("deployment")) + 1) % all.length] });
   }
+}
+
+// How wide the page's content is: asked while it is empty, when the answer costs no layout of it.
+function roomIn(element) {
+  const { paddingLeft, paddingRight } = getComputedStyle(element);
+  return element.clientWidth - parseFloat(paddingLeft) - parseFloat(paddingRight);
 }
 
 // Only an address of the web: a profile may be a stranger's. Under `cb-trace serve` UI and trace come

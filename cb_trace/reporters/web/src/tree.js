@@ -12,6 +12,7 @@ export class Tree {
     this.context = context;
     this.open = new Set();
     this.openFirst();
+    this.openTo(context.state.get("selected"));
     this.head = h("thead");
     this.body = h("tbody");
     this.table = h("table", { role: "treegrid", "aria-label": "Modules", class: "tree" }, this.head, this.body);
@@ -35,6 +36,10 @@ export class Tree {
       rows += next.length;
       level = next;
     }
+  }
+
+  openTo(i) {
+    for (const at of this.context.report.lineage(i).slice(0, -1)) this.open.add(at);
   }
 
   draw() {
@@ -145,8 +150,7 @@ export class Tree {
 
   // Selection from elsewhere: open what hides it, and bring it into sight.
   reveal(i) {
-    const { report } = this.context;
-    for (const at of report.lineage(i).slice(0, -1)) this.open.add(at);
+    this.openTo(i);
     this.draw();
     this.show(i);
   }
