@@ -32,6 +32,7 @@ from cb_trace.capture.tree import module_tree
 from cb_trace.errors import CbTraceError
 from cb_trace.providers import load
 from cb_trace.providers.workload import Workload
+from cb_trace.replay.likes import calls_seen
 from cb_trace.replay.walk import Replayer
 
 
@@ -87,7 +88,7 @@ def _renewed(  # noqa: PLR0917 - the parts of one replay
             replay_options(options),
             progress,
         )
-        traces, notes = _replayed(replayer, folder)
+        traces, notes = _replayed(replayer, bundle, folder)
     return replace(
         bundle.manifest,
         traces=[*_kept(bundle, folder), *traces],
@@ -96,10 +97,15 @@ def _renewed(  # noqa: PLR0917 - the parts of one replay
     )
 
 
-def _replayed(replayer: Replayer, folder: Path) -> tuple[list[TraceRecord], list[Note]]:
+def _replayed(
+    replayer: Replayer, bundle: Bundle, folder: Path
+) -> tuple[list[TraceRecord], list[Note]]:
     try:
         replayer.capture()
         replayer.time()
+        for context in [t for t in bundle.manifest.traces if t.role == "context"][:1]:
+            with readable(bundle.trace_file(context)) as file:
+                replayer.part(*calls_seen(file, replayer.groups()))
         return replayer.profile(folder), []
     except KeyboardInterrupt:
         return [], [Note(reason=INTERRUPTED, detail="stopped by Ctrl-C")]

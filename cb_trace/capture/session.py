@@ -40,6 +40,7 @@ from cb_trace.capture.tree import ModuleTree, module_tree
 from cb_trace.errors import CbTraceError
 from cb_trace.providers.workload import Workload
 from cb_trace.replay.cost import StepAccount
+from cb_trace.replay.likes import calls_seen
 from cb_trace.replay.timing import synchronize
 from cb_trace.replay.walk import Replayer
 
@@ -205,7 +206,7 @@ class Session:
     def _finish(self) -> None:
         if self.options.replay:
             with self._how.off():
-                self._undisturbed(lambda: self._traces.extend(self._replayer.profile(self._folder)))
+                self._undisturbed(self._profile_alone)
         graphs = self._how.graphs()
         where, phases = environment(self._device), self._watch.phases(graphs)
         run = run_record(self._workload, self.options, where, None, phases)
@@ -225,6 +226,11 @@ class Session:
             graphs=graphs,
         )
         write_bundle(self._folder, self.manifest)
+
+    def _profile_alone(self) -> None:
+        """Whether modules that share a measurement are alike in the loop; the kernels of each."""
+        self._replayer.part(*calls_seen(self._folder / CONTEXT_TRACE, self._replayer.groups()))
+        self._traces.extend(self._replayer.profile(self._folder))
 
     def _undisturbed(self, part: Callable[[], None]) -> None:
         """Replay something; the loop must not notice, and Ctrl-C only ends the replay."""
