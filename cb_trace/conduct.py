@@ -94,14 +94,15 @@ def ingest(
     :param capture: the trace in which the CUDA graphs of a foreign trace were captured.
     :raises CbTraceError: the source cannot be read, or the target not be written.
     """
-    if not source.exists():
-        raise CbTraceError(f"no such file: {source}", hint="check the path")
+    for given in (source, *([] if capture is None else [capture])):
+        _check_readable(given)
     if target.exists() and source.samefile(target):
         raise CbTraceError(f"{source} is its own target", hint="name another file with -o")
     ours = is_bundle(source)
-    if capture is not None and (ours or source.is_dir()):
+    if capture is not None and (ours or source.is_dir() or capture.is_dir()):
         raise CbTraceError(
-            f"{source} is no single trace", hint="--capture goes with one Kineto file"
+            f"{capture if capture.is_dir() else source} is no single trace",
+            hint="--capture goes with one Kineto file",
         )
     with store.create(target, force=force) as draft:
         run = Ingest(draft.connection, target, load or LoadOptions(), overlap, progress)
@@ -118,6 +119,16 @@ def ingest(
         device_ns=device_ns,
         unattributed_ns=unattributed_ns,
     )
+
+
+def _check_readable(source: Path) -> None:
+    if not source.exists():
+        raise CbTraceError(f"no such file: {source}", hint="check the path")
+    if not (source.is_file() or source.is_dir()):
+        raise CbTraceError(
+            f"{source} is a pipe or a device, which can be read only once",
+            hint="write it to a file first",
+        )
 
 
 def _ingest_bundle(run: Ingest, bundle: Bundle) -> str:

@@ -44,7 +44,7 @@ def ingest_foreign(run: Ingest, source: Path, capture: Path | None) -> list[str]
         sha256 = file_sha256(file)
         run_id = sha256[:12]
         run_id += f"-{trace_id}" if run_id in run_ids else ""  # a copy of another rank's file
-        report = _load_foreign(run, file, trace_id, run_id, "foreign")
+        report = _load_foreign(run, file, trace_id, run_id, role="foreign", sha256=sha256)
         run_ids.append(run_id)
         reports.append(report)
         _foreign_run(run, report, run_id, file.name.split(".")[0])
@@ -61,7 +61,9 @@ def ingest_foreign(run: Ingest, source: Path, capture: Path | None) -> list[str]
     return run_ids
 
 
-def _load_foreign(run: Ingest, file: Path, trace_id: int, run_id: str, role: Role) -> LoadReport:
+def _load_foreign(
+    run: Ingest, file: Path, trace_id: int, run_id: str, *, role: Role, sha256: str
+) -> LoadReport:
     run.progress(f"reading {file.name}")
     # polars alone takes as long to import as a small trace to read
     with importing("cb_trace.attribution", "cb_trace.analysis"):
@@ -72,7 +74,7 @@ def _load_foreign(run: Ingest, file: Path, trace_id: int, run_id: str, role: Rol
             run_id=run_id,
             role=role,
             path=stored_path(file, run.target),
-            sha256=file_sha256(file),
+            sha256=sha256,
             options=run.load if role == "foreign" else LoadOptions(),
         )
     keep(run, run_id, report)
@@ -99,7 +101,7 @@ def _foreign_capture(
 
     from cb_trace import attribution
 
-    _load_foreign(run, file, trace_id, run_id, "capture")
+    _load_foreign(run, file, trace_id, run_id, role="capture", sha256=file_sha256(file))
     events = events_of(run, trace_id)
     theirs = attribution.capture_modules(module, _foreign_modules(run, events, run_id))
     run.append("module", theirs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -126,3 +127,17 @@ def test_row_39_ranks_are_never_joined_by_external_id(tmp_path: Path) -> None:
     assert rows(profile, query) == [
         (0, "mm_0", "aten::mm", True), (1, "add_1", "aten::add", True),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("option", ["source", "capture"])
+def test_a_pipe_is_refused_not_waited_for(tmp_path: Path, option: str) -> None:
+    source, pipe = write_trace(tmp_path / "decode.json", GRAPH), tmp_path / "pipe.json"
+    os.mkfifo(pipe)
+    given = (pipe, None) if option == "source" else (source, pipe)
+    with pytest.raises(CbTraceError, match=r"pipe\.json is a pipe or a device"):
+        ingest(given[0], tmp_path / "p.duckdb", capture=given[1])
+    with pytest.raises(CbTraceError, match="no such file"):
+        ingest(source, tmp_path / "p.duckdb", capture=tmp_path / "none.json")
+    with pytest.raises(CbTraceError, match="is no single trace"):
+        ingest(source, tmp_path / "p.duckdb", capture=tmp_path)
+    assert not (tmp_path / "p.duckdb").exists()
