@@ -201,7 +201,7 @@ def _path(event: Any) -> str | None:
 
 
 def _on_host(event: Any) -> bool:
-    return event.get("cat") == "user_annotation"
+    return bool(event.get("cat") == "user_annotation")
 
 
 def _middle(values: Sequence[int]) -> int:
