@@ -42,13 +42,18 @@ const factList = (report) => h("dl", { class: "facts" }, facts(report).map(([tit
 const samples = (rows) => table("Timings of the step", [
   ["Step", (r) => SAMPLE_KINDS[r.kind] ?? r.kind], ["Deployment", (r) => r.deployment ?? "–"], ["Samples", (r) => count(r.samples), "number"],
   ["Median, µs", (r) => us(r.median_us), "number"], ["5 to 95 %, µs", (r) => `${us(r.p5_us)} to ${us(r.p95_us)}`, "number"],
+  ...(rows.some((r) => known(r.clock_low_mhz)) ? [["SM clock, MHz", clock, "number"]] : []),
+  ...(rows.some((r) => known(r.temperature_c)) ? [["Hottest, °C", (r) => count(r.temperature_c), "number"]] : []),
 ], rows);
+
+const clock = ({ clock_low_mhz: low, clock_high_mhz: high }) => (low === high ? count(low) : `${count(low)} to ${count(high)}`);
 
 const CONDITIONS = { hot: "hot, back to back", cold: "cold, L2 flushed", graph: "captured alone" };
 
 const replays = (rows) => table("Replays", [
   ["Condition", (r) => CONDITIONS[r.condition] ?? r.condition], ["Measured", (r) => count(r.measured), "number"],
   ["Shared with an identical module", (r) => count(r.shared), "number"], ["Skipped", (r) => count(r.skipped), "number"], ["Samples", (r) => count(r.samples), "number"],
+  ...(rows.some((r) => r.throttled > 0) ? [["Samples left out, throttled", (r) => count(r.throttled), "number"]] : []),
 ], rows);
 
 function coverage(rows) {
