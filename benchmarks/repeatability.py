@@ -83,8 +83,12 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--times", type=int, default=5)
-    parser.add_argument("profile", nargs="*", help="arguments of 'cb-trace profile', after --")
-    return parser.parse_args()
+    parser.epilog = "What follows -- are arguments of 'cb-trace profile'."
+    words = sys.argv[1:]
+    cut = words.index("--") if "--" in words else len(words)
+    given = parser.parse_args(words[:cut])
+    given.profile = words[cut + 1 :]
+    return given
 
 
 def _record(folder: Path, number: int, arguments: Sequence[str]) -> None:
