@@ -1,7 +1,10 @@
 """The models of the injection suite: each in two versions that differ in one thing.
 
-Everything is device-bound (kernels of tens to hundreds of µs on an H200), so that host time neither
-hides what was injected nor adds to it. On a CPU the same models are built small, to run the code.
+Everything is bound by the device (kernels of more than 100 µs on an H200, alone and compiled too:
+calling a compiled module takes the host some 90 µs), so that host time neither hides what was
+injected nor adds to it. And by its memory, not by its arithmetic: large matmuls run into the power
+limit and differ by up to a fifth from one minute to the next (the same kernel took 337 and 409 µs).
+On a CPU the same models are built small, to run the code.
 """
 
 from __future__ import annotations
@@ -64,16 +67,21 @@ class Place:
 # --- a copy on a second stream beside a module ----------------------------------------------------
 
 
-class Copy(nn.Module):
-    """Copies a buffer of its own."""
+class Stream(nn.Module):
+    """Copies its input by a kernel of one small block a multiprocessor.
 
-    def __init__(self, place: Place, elements: int) -> None:
-        super().__init__()
-        self.source: Tensor
-        self.register_buffer("source", place.randn(elements))
+    So two of them run beside each other in whichever order they start, each alone leaves some of
+    the memory's bandwidth unused, and both together want more than there is. A memcpy would not do:
+    the driver copies 1 GiB in 505 µs in a stream that is free, in 820 to 870 µs in a CUDA graph or
+    after a wait (H200): the sequence run would not be what the step ran.
+    """
 
-    def forward(self) -> Tensor:
-        return self.source.clone()
+    def forward(self, source: Tensor) -> Tensor:
+        if not source.is_cuda:
+            return source.clone()
+        from benchmarks.injection_kernel import copied
+
+        return copied(source)
 
 
 class Beside(nn.Module):
@@ -81,36 +89,43 @@ class Beside(nn.Module):
 
     def __init__(self, place: Place, *, beside: bool) -> None:
         super().__init__()
-        width = place.pick(4096, 64)
-        self.copy = Copy(place, place.pick(2**28, 2**12))
-        self.work = linear(place, width)
-        self.last = linear(place, width)
+        self.source: Tensor
+        self.register_buffer("source", place.randn(place.pick(2**28, 2**12)))
+        self.copy, self.work, self.last = Stream(), Stream(), Stream()
         self.stream: torch.cuda.Stream | None = None
         if beside and place.large:
             self.stream = torch.cuda.Stream(place.device)  # type: ignore[no-untyped-call]
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         if self.stream is None:
-            aside = self.copy()
+            aside = self.copy(self.source)
             return self.last(self.work(x)), aside
         here = torch.cuda.current_stream(x.device)
         self.stream.wait_stream(here)
         with torch.cuda.stream(self.stream):
-            aside = self.copy()
+            aside = self.copy(self.source)
         out = self.work(x)
         here.wait_stream(self.stream)
         return self.last(out), aside
 
 
-def linear(place: Place, width: int) -> nn.Linear:
-    """One GEMM and nothing else."""
-    return nn.Linear(width, width, bias=False, device=place.device, dtype=torch.bfloat16)
-
-
 def copy(place: Place, version: str) -> Version:
-    """A copy of 1 GiB before a GEMM; injected, beside it on a second stream."""
-    x = place.randn(place.pick(8192, 16), place.pick(4096, 64), dtype=torch.bfloat16)
+    """A copy of 1 GiB before one of 768 MiB; injected, beside it on a second stream."""
+    x = place.randn(place.pick(3 * 2**26, 2**10))
     return Version(Beside(place, beside=version == INJECTED), (x,))
+
+
+WIDTH = 128  # of matmuls that take as long as reading and writing
+
+
+def linear(place: Place) -> nn.Linear:
+    """One GEMM and nothing else."""
+    return nn.Linear(WIDTH, WIDTH, bias=False, device=place.device, dtype=torch.bfloat16)
+
+
+def batch(place: Place) -> Tensor:
+    """What such GEMMs are for: 1 GiB."""
+    return place.randn(place.pick(2**22, 16), WIDTH, dtype=torch.bfloat16)
 
 
 # --- the host at work between two modules, the device out of work ---------------------------------
@@ -136,12 +151,10 @@ class Spin(nn.Module):
 
 def spin(place: Place, version: str) -> Version:
     """Two GEMMs; between them, injected, the host spins for 1 ms."""
-    width = place.pick(4096, 64)
     between = Spin(SPIN_NS if version == INJECTED else 0)
     names = ("first", "spin", "second")
-    parts = (linear(place, width), between, linear(place, width))
-    x = place.randn(place.pick(8192, 16), width, dtype=torch.bfloat16)
-    return Version(named(names, parts), (x,))
+    parts = (linear(place), between, linear(place))
+    return Version(named(names, parts), (batch(place),))
 
 
 def named(names: tuple[str, ...], parts: tuple[nn.Module, ...]) -> nn.Sequential:
@@ -172,7 +185,7 @@ class Lookup(nn.Module):
 
     def __init__(self, place: Place, rows: int) -> None:
         super().__init__()
-        self.table = nn.EmbeddingBag(rows, 256, mode="sum", device=place.device)
+        self.table = nn.EmbeddingBag(rows, 32, mode="sum", device=place.device)
         self.sweep = Sweep(place)
 
     def forward(self, ids: Tensor) -> tuple[Tensor, Tensor]:
@@ -180,20 +193,26 @@ class Lookup(nn.Module):
 
 
 def cache(place: Place, version: str) -> Version:
-    """Lookups of 128 MiB of distinct rows; injected, of a table of 16 MiB, which a cache holds."""
-    lookups = place.pick(2**17, 2**9)
-    rows = place.pick(2**14, 2**6) if version == INJECTED else lookups
-    ids = torch.randperm(lookups, device=place.device).remainder(rows).view(-1, 16)
-    return Version(Lookup(place, rows), (ids,))
+    """Few long bags: lookups one after another, whose time is latency, not bandwidth.
+
+    They read 192 MiB of distinct rows; injected, a table of 16 MiB, each row twelve times: one in
+    twelve lookups is a row's first, and waits for memory where the cache is cold. (By bandwidth a
+    table that fits the cache could not differ by more than 10 µs.)
+    """
+    held = place.pick(2**17, 2**6)
+    lookups = 12 * held
+    rows = held if version == INJECTED else lookups
+    ids = torch.randperm(lookups, device=place.device).remainder(rows).int()
+    return Version(Lookup(place, rows), (ids.view(place.pick(256, 16), -1),))
 
 
 # --- a pointwise chain compiled -------------------------------------------------------------------
 
 
 def chain(place: Place, version: str) -> Version:
-    """Three pointwise modules over 256 MiB; injected, compiled into one kernel."""
+    """Three pointwise modules over 1 GiB; injected, compiled into one kernel."""
     model = named(("gelu", "silu", "tanh"), (nn.GELU(), nn.SiLU(), nn.Tanh()))
-    x = place.randn(place.pick(2**26, 2**12))
+    x = place.randn(place.pick(2**28, 2**12))
     return Version(model, (x,), "compile" if version == INJECTED else "eager")
 
 
@@ -225,10 +244,8 @@ def _one_further(leaf: Any) -> Any:
 
 def unaligned(place: Place, version: str) -> Version:
     """A GEMM whose replay, injected, gets an input that is not aligned."""
-    width = place.pick(4096, 64)
-    x = place.randn(place.pick(8192, 16), width, dtype=torch.bfloat16)
     around = unaligned_replays if version == INJECTED else nullcontext
-    return Version(named(("gemm",), (linear(place, width),)), (x,), around=around)
+    return Version(named(("gemm",), (linear(place),)), (batch(place),), around=around)
 
 
 # --- GEMV against elementwise in a compiled region ------------------------------------------------
@@ -276,7 +293,7 @@ def headed(place: Place, outputs: int, dtype: torch.dtype, *, elementwise: bool)
 
 def rows(place: Place, dtype: torch.dtype) -> Tensor:
     """What the head is for: many rows."""
-    return place.randn(place.pick(2**19, 2**8), 128, dtype=dtype)
+    return place.randn(place.pick(2**22, 2**8), 128, dtype=dtype)
 
 
 @remembered
@@ -317,10 +334,9 @@ def _milliseconds(module: Any, x: Tensor) -> float:
 
 def nothing(place: Place, version: str) -> Version:
     """The same twice: GEMMs with pointwise modules between."""
-    width = place.pick(4096, 64)
-    parts = (linear(place, width), nn.GELU(), linear(place, width))
-    x = place.randn(place.pick(8192, 16), width, dtype=torch.bfloat16)
-    return Version(named(("up", "act", "down"), parts), (x,), settings={"version": version})
+    parts = (linear(place), nn.GELU(), linear(place))
+    model = named(("up", "act", "down"), parts)
+    return Version(model, (batch(place),), settings={"version": version})
 
 
 INJECTIONS: dict[str, Callable[[Place, str], Version]] = {

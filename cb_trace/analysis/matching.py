@@ -4,7 +4,9 @@ Within a module, phase and step, kernels are paired in three passes, each in ord
 
 1. same operator, kernel name, grid and block: *matched*;
 2. kernels of the step without an operator (graph replay) by name, grid and block: *matched*;
-3. same operator among what is left: another *choice* of kernel.
+3. same operator among what is left, where it left kernels on both sides: another *choice*. All of
+   them, since a choice may bring more of them along or fewer (a memset before a matmul, the
+   reduction after one that is split).
 
 What stays alone ran on one side *only*. So does every kernel of the step that the module, its
 children included, owns in part.
@@ -32,16 +34,21 @@ def pair(context: pl.DataFrame, alone: pl.DataFrame) -> tuple[pl.DataFrame, pl.D
     left = context.with_row_index("row").with_columns(match=pl.lit(ONLY))
     right = alone.with_row_index("row").with_columns(match=pl.lit(ONLY))
     has_op = pl.col("op") != ""
-    passes: Sequence[tuple[list[str], pl.Expr, str]] = (
-        (["op", *_SAME], pl.lit(value=True), MATCHED),
-        (_SAME, ~has_op, MATCHED),
-        (["op"], has_op, CHOICE),
+    passes: Sequence[tuple[list[str], pl.Expr]] = (
+        (["op", *_SAME], pl.lit(value=True)),
+        (_SAME, ~has_op),
     )
-    for key, eligible, match in passes:
+    for key, eligible in passes:
         mine = left.filter(pl.col("whole") & eligible & (pl.col("match") == ONLY))
         theirs = right.filter(pl.col("match") == ONLY)
         pairs = _numbered(mine, key).join(_numbered(theirs, key), on=[*GROUP, *key, "number"])
-        left, right = _mark(left, pairs["row"], match), _mark(right, pairs["row_right"], match)
+        left = _mark(left, pairs["row"], MATCHED)
+        right = _mark(right, pairs["row_right"], MATCHED)
+    mine = left.filter(pl.col("whole") & has_op & (pl.col("match") == ONLY))
+    theirs = right.filter(has_op & (pl.col("match") == ONLY))
+    operator = [*GROUP, "op"]
+    left = _mark(left, mine.join(theirs, on=operator, how="semi")["row"], CHOICE)
+    right = _mark(right, theirs.join(mine, on=operator, how="semi")["row"], CHOICE)
     return left.drop("row"), right.drop("row")
 
 

@@ -109,6 +109,17 @@ def test_a_replay_on_another_input_is_kernel_choice(base: Read, tmp_path: Path) 
     assert BASE.but(alone=alone).read(tmp_path).moved_from(base) == {("a", "kernel_choice"): 22_000}
 
 
+def test_a_choice_takes_the_memset_of_the_other_kernel_along(tmp_path: Path) -> None:
+    """A memset of 1 µs before the GEMM of the step; alone there is one kernel without a memset."""
+    clear = ("Memset (Device)", 1)
+    cleared = BASE.but(
+        work=(Work("a", MM, clear[0], 9, 1, launched=1), GEMM, VECTOR),
+        alone={**BASE.alone, "a": Alone(65, ((MM, *clear), (MM, "gemm", 50)))},
+    )
+    other = cleared.but(alone={**BASE.alone, "a": Alone(86, ((MM, "gemm_align1", 72),))})
+    assert moves(cleared, other, tmp_path) == {("a", "kernel_choice"): 72_000 - 51_000}
+
+
 def test_another_kernel_takes_what_the_cache_did_to_it_along(tmp_path: Path) -> None:
     """A − E of a kernel that differs cannot be told apart: all of it is kernel choice."""
     warm = BASE.but(alone={**BASE.alone, "a": Alone(60, ((MM, "gemm", 46),))})

@@ -88,7 +88,7 @@ def test_the_copy_runs_beside_the_module(device: torch.device, tmp_path: Path) -
     assert len({k["args"]["stream"] for k in base}) == 1
     assert len({k["args"]["stream"] for k in injected}) == 2
     assert overlap_us(base) < 5
-    assert overlap_us(injected) > 20
+    assert overlap_us(injected) > 150  # two copies of some 500 µs
 
 
 def test_the_device_waits_for_the_spinning_host(device: torch.device, tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_the_replay_alone_runs_another_kernel(device: torch.device, tmp_path: Pa
         found[version] = roles = {}
         for record in bundle.manifest.traces:
             with readable(bundle.trace_file(record)) as file:
-                roles[record.role] = set(names(kernels_of(file)))
+                roles[record.role] = {k["name"] for k in kernels_of(file) if k["cat"] == "kernel"}
     assert found["baseline"]["context"] == found["injected"]["context"]
     gemm = found["baseline"]["context"]
     assert gemm <= found["baseline"]["isolated"]
