@@ -2,6 +2,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import polars as pl
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -159,6 +160,22 @@ def test_a_module_the_sequence_knows_nothing_of_has_no_residual() -> None:
     found, _ = run(context(), Replays().add(A, 300, ALONE), sequence={1: [9]})
     row = by_module(found)[A, "eager"]
     assert (row["cache"], row["contention"], row["residual"]) == (40 - 50, None, None)
+
+
+@pytest.mark.parametrize(
+    ("graph", "expected"),
+    [(None, (50 - 50, None, None)), (1, (50 - 87, 0, 87 - 50))],
+    ids=["in a stream", "in a graph"],
+)
+def test_a_copy_in_a_stream_is_not_the_copy_of_the_sequence(
+    graph: int | None, expected: tuple[int | None, ...]
+) -> None:
+    name = "Memcpy DtoD (Device -> Device)"
+    timeline = Timeline().step(0, 100)
+    timeline.kernel(A, 0, 50, op_id=OPS["add"], name=name, kind="memcpy", graph_id=graph)
+    found, _ = run(timeline, Replays().add(A, 300, [("add", name, 50)]), sequence={0: [87]})
+    row = by_module(found)[A, "eager"]
+    assert (row["cache"], row["contention"], row["residual"]) == expected
 
 
 def test_a_kernel_of_the_step_without_an_operator_is_matched_by_itself() -> None:
