@@ -116,9 +116,10 @@ class IsolatedCall:
 
     def _backward_graph(self, sampling: Sampling, series: Series) -> list[int]:
         """The backward captured alone: it runs on the streams of its forward, so that runs on the
-        capturing one, outside the graph.
+        capturing one, outside the graph, and the inputs, which are part of it, are made there.
         """
         with capturing_stream(self._device) as stream:
+            self._thawed.restore()
             made = self.backward("graph")
         captured = capture_graph(made.run, self._device, fresh_casts=False, stream=stream)
         if captured.reason is not None:
