@@ -1,12 +1,14 @@
-"""The profiles that ship open as they are, and say what was measured on the H200."""
+"""The recordings that ship say what was measured on the H200, and the profile that ships opens."""
 
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from cb_trace.conduct import ingest
 from cb_trace.store import open_profile
 
 Rows = list[tuple[object, ...]]
@@ -17,18 +19,32 @@ def rows(profile: Path, sql: str) -> Rows:
         return connection.execute(sql).fetchall()
 
 
+@pytest.fixture(scope="module")
+def made(sample_traces: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The profile of a recording that ships, made once."""
+    folder = tmp_path_factory.mktemp("samples")
+
+    def profile(name: str) -> Path:
+        target = folder / f"{name}.duckdb"
+        if not target.exists():
+            ingest(sample_traces / f"{name}.zip", target)
+        return target
+
+    return profile
+
+
 @pytest.mark.parametrize(
     ("name", "eager_us", "graph_us", "modules"),
     [
-        ("nanogpt_gpt2_b8_s1024_bf16", 6289.5, 5940.5, 127),
-        ("nanogpt_gpt2_b1_s64_bf16", 5834.0, 950.4, 127),
-        ("deepfm_paper", 10567.9, 10401.3, 45),
+        ("nanogpt_gpt2_b8_s1024_bf16", 6361.5, 5934.1, 127),
+        ("nanogpt_gpt2_b1_s64_bf16", 5514.9, 949.4, 127),
+        ("deepfm_paper", 10461.7, 10334.0, 45),
     ],
 )
-def test_a_profile_that_ships_has_the_step_that_its_table_names(
-    sample_traces: Path, name: str, eager_us: float, graph_us: float, modules: int
+def test_a_recording_that_ships_has_the_step_that_its_table_names(
+    made: Callable[[str], Path], name: str, eager_us: float, graph_us: float, modules: int
 ) -> None:
-    profile = sample_traces / f"{name}.duckdb"
+    profile = made(name)
     steps = rows(profile, "SELECT deployment, cost_us FROM compare WHERE path = '' ORDER BY 1")
     assert [deployment for deployment, _ in steps] == ["eager", "graph"]
     assert [cost for _, cost in steps] == pytest.approx([eager_us, graph_us], abs=0.06)
@@ -36,7 +52,7 @@ def test_a_profile_that_ships_has_the_step_that_its_table_names(
 
 
 def test_a_block_of_the_small_batch_costs_what_knock_out_once_measured(sample_traces: Path) -> None:
-    """72 µs in the CUDA-graphed step, where alone it takes 466 (h200.md: 71.6, 69 to 75)."""
+    """72 µs in the CUDA-graphed step, where alone it takes 434 (h200.md: 71.6, 69 to 75)."""
     profile = sample_traces / "nanogpt_gpt2_b1_s64_bf16.duckdb"
     blocks = rows(
         profile,
@@ -49,14 +65,26 @@ def test_a_block_of_the_small_batch_costs_what_knock_out_once_measured(sample_tr
     assert all(float(str(row[1])) > 6 * marginal for row in blocks)
 
 
-def test_marginal_costs_are_those_that_knock_out_measured(sample_traces: Path) -> None:
-    profile = sample_traces / "deepfm_paper.duckdb"
+@pytest.mark.parametrize(
+    ("name", "deployment", "mean", "worst"),
+    [
+        ("deepfm_paper", "graph", 0.01, 0.02),
+        ("deepfm_paper", "eager", 0.01, 0.02),
+        ("nanogpt_gpt2_b8_s1024_bf16", "graph", 0.02, 0.03),
+        ("nanogpt_gpt2_b8_s1024_bf16", "eager", 0.03, 0.04),
+        ("nanogpt_gpt2_b1_s64_bf16", "graph", 0.03, 0.04),
+        ("nanogpt_gpt2_b1_s64_bf16", "eager", 0.04, 0.07),
+    ],
+)
+def test_marginal_costs_are_those_that_knock_out_measured(
+    made: Callable[[str], Path], name: str, deployment: str, mean: float, worst: float
+) -> None:
     pairs = rows(
-        profile,
-        "SELECT marginal_us, knockout_us FROM compare WHERE deployment = 'graph' "
-        "AND knockout_us IS NOT NULL",
+        made(name),
+        "SELECT marginal_us, knockout_us FROM compare WHERE knockout_us IS NOT NULL "
+        f"AND deployment = '{deployment}'",
     )
     assert len(pairs) == 10
     errors = [abs(float(str(m)) / float(str(k)) - 1) for m, k in pairs]
-    assert statistics.mean(errors) < 0.01
-    assert max(errors) < 0.02
+    assert statistics.mean(errors) < mean
+    assert max(errors) < worst
