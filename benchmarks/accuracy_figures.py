@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 SHARED = "shared"
 LARGE = 0.01  # of the step: what a module must take out of it to be held to the strict target
+STEADY = 0.2  # between blocks of bare steps: more, and the machine was not one machine
 LEAST_ERROR = 1e-4  # in a geometric mean, lest one lucky zero makes all of it zero
 
 _MODULES = """
@@ -28,6 +29,14 @@ ORDER BY ALL
 """
 _WHOLE = "SELECT deployment, kind, ns / 1e3 FROM marginal WHERE module_id IS NULL"
 _BARE = "SELECT deployment, ns / 1e3 FROM step_sample WHERE kind = 'bare'"
+_SWING = """
+SELECT deployment, max(micro) / min(micro) - 1
+FROM (
+    SELECT deployment, turn, median(ns) / 1e3 AS micro
+    FROM step_sample WHERE kind = 'bare' GROUP BY ALL
+)
+GROUP BY deployment
+"""
 _SKIPPED = """
 SELECT module.path, knockout.deployment, knockout.skipped
 FROM knockout JOIN module USING (module_id) WHERE knockout.skipped IS NOT NULL
@@ -82,6 +91,12 @@ class Deployed:
     bare: float
     whole: dict[str, float]  # predicted, kernel_sum, isolation_sum, and what shared overheads say
     modules: list[ModuleFigures]
+    swing: float = 0.0  # slowest block of bare steps over the fastest, less 1
+
+    @property
+    def steady(self) -> bool:
+        """Whether the machine kept its speed while the point was recorded."""
+        return self.swing <= STEADY
 
     @property
     def measured(self) -> list[ModuleFigures]:
@@ -163,8 +178,9 @@ def _read(connection: DuckDBPyConnection, name: str) -> Figures:
     samples: dict[str, list[float]] = {}
     for deployment, micro in connection.execute(_BARE).fetchall():
         samples.setdefault(deployment, []).append(micro)
+    swing = dict(connection.execute(_SWING).fetchall())
     found = {
-        deployment: Deployed(deployment, statistics.median(micro), {}, [])
+        deployment: Deployed(deployment, statistics.median(micro), {}, [], swing[deployment])
         for deployment, micro in sorted(samples.items())
     }
     for deployment, kind, micro in connection.execute(_WHOLE).fetchall():

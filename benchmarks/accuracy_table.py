@@ -70,20 +70,26 @@ def _marginal_targets(found: Sequence[Figures]) -> Iterator[tuple[str, ...]]:
     yield _target(f"{what}: geometric mean", 0.027, errors, "geomean")
     yield _share_target("smaller modules within 1 % of the step, graph", 1.0, near)
     eager = _all(found, "eager")
-    inside = [m.inside for d in eager for m in d.large if m.resolved]
-    yield _share_target("marginal cost inside the knock-out's interval, eager", 0.9, inside)
-    some = summed(m.error for d in eager for m in d.large if m.resolved)
-    if some is not None:
-        what = "marginal cost against knock-out, eager: mean"
-        yield what, "none", f"{some.mean:.2%}", str(some.count), ""
+    yield from _eager_targets(eager, "eager")
+    yield from _eager_targets([d for d in eager if d.steady], "eager, steady host")
+
+
+def _eager_targets(some: Sequence[Deployed], which: str) -> Iterator[tuple[str, ...]]:
+    inside = [m.inside for d in some for m in d.large if m.resolved]
+    yield _share_target(f"marginal cost inside the knock-out's interval, {which}", 0.9, inside)
+    errors = summed(m.error for d in some for m in d.large if m.resolved)
+    if errors is not None:
+        what = f"marginal cost against knock-out, {which}: mean"
+        yield what, "none", f"{errors.mean:.2%}", str(errors.count), ""
 
 
 def _step_targets(found: Sequence[Figures]) -> Iterator[tuple[str, ...]]:
     every = [d for point in found for d in point.deployments.values()]
-    errors = summed(d.error("predicted") for d in every)
     targets = (("geometric mean", 0.04, "geomean"), ("mean", 0.05, "mean"), ("worst", 0.1, "worst"))
-    for name, target, field in targets:
-        yield _target(f"step predicted from its parts: {name}", target, errors, field)
+    for which, some in (("", every), (", steady host", [d for d in every if d.steady])):
+        errors = summed(d.error("predicted") for d in some)
+        for name, target, field in targets:
+            yield _target(f"step predicted from its parts{which}: {name}", target, errors, field)
 
 
 def _residual_targets(found: Sequence[Figures]) -> Iterator[tuple[str, ...]]:
@@ -126,7 +132,7 @@ def _steps(found: Sequence[Figures]) -> str:
     for point in found:
         for one in point.deployments.values():
             whole = [_with_error(one, kind) for kind in WHOLE]
-            unsteady = "; ".join(point.notes) if one.name == "eager" else ""
+            unsteady = "; ".join(_unsteady(point, one))
             rows.append((point.name, one.name, f"{one.bare:.1f}", *whole, unsteady))
     every = [d for point in found for d in point.deployments.values()]
     sums = {kind: summed(d.error(kind) for d in every) for kind in WHOLE}
@@ -139,6 +145,13 @@ def _steps(found: Sequence[Figures]) -> str:
         *("kernels added up", "note"),
     )
     return "## The step from its parts\n\n" + markdown(heading, rows)
+
+
+def _unsteady(point: Figures, one: Deployed) -> Iterator[str]:
+    if not one.steady:
+        yield f"blocks of bare steps {1 + one.swing:.2f} × apart"
+    if one.name == "eager":
+        yield from point.notes
 
 
 def _with_error(one: Deployed, kind: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,9 +52,19 @@ def test_targets_are_judged_by_what_was_measured() -> None:
     assert found["marginal cost against knock-out, graph: geometric mean"] == ["2.00%", "2", "yes"]
     assert rows(text, "smaller modules within")[0][2:] == ["100.0%", "1", "yes"]
     assert rows(text, "marginal cost inside")[0][2:] == ["50.0%", "2", "**no**"]
-    steps = [row[2:] for row in rows(text, "step predicted from its parts")]
+    steps = [row[2:] for row in rows(text, "step predicted from its parts:")]
     assert steps == [["3.16%", "2", "yes"], ["3.50%", "2", "yes"], ["5.00%", "2", "yes"]]
     assert rows(text, "modules with a residual")[0][2:] == ["100.0%", "5", "yes"]
+
+
+def test_points_of_an_unsteady_host_are_judged_apart() -> None:
+    moving = point()
+    moving.deployments["eager"] = replace(moving.deployments["eager"], swing=0.7)
+    text = page([moving], None, GRID)
+    inside = {row[0].rpartition(", ")[2]: row[2:] for row in rows(text, "marginal cost inside")}
+    assert inside == {"eager": ["50.0%", "2", "**no**"], "steady host": ["not measured", "0", ""]}
+    assert rows(text, "step predicted from its parts, steady host: worst")[0][2:4] == ["2.00%", "1"]
+    assert rows(text, "p | eager | 1000.0")[0][-1] == "blocks of bare steps 1.70 × apart"
 
 
 def test_tables_name_what_is_off_and_what_was_not_run() -> None:
