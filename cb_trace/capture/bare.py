@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate, pairwise
 from statistics import median
 
 import torch
@@ -16,6 +17,7 @@ from cb_trace.replay.timing import calls_per_sample, synchronize, time_block
 
 BLOCKS = 4  # before each turn of the modules alone, and after the last
 UNSTEADY_RATIO = 0.05
+UNSTEADY_BLOCKS_RATIO = 0.2  # blocks are short; a host that changes its speed does so by more
 
 
 class BareSteps:
@@ -82,13 +84,27 @@ def _samples(kind: SampleKind, deployment: Deployment, series: Series) -> StepSa
 
 
 def unsteady(samples: Sequence[StepSamples]) -> list[Note]:
-    """A note where the step ran at another speed after the profile than before it."""
-    after = next((s for s in samples if s.kind == "bare_after"), None)
-    if after is None:
-        return []
-    before = next(s for s in samples if (s.kind, s.deployment) == ("bare", after.deployment))
-    then, now = median(before.ns), median(after.ns)
-    if abs(now - then) <= UNSTEADY_RATIO * then:
-        return []
-    detail = f"bare step {then / 1e3:.0f} µs before the profile, {now / 1e3:.0f} µs after it"
-    return [Note(reason="unsteady step", detail=detail)]
+    """Notes where the step ran at other speeds: from block to block, or after the profile."""
+    bare = [s for s in samples if s.kind == "bare"]
+    found = [*_from_block_to_block(bare), *_after_the_profile(bare, samples)]
+    return [Note(reason="unsteady step", detail=detail) for detail in found]
+
+
+def _from_block_to_block(bare: Sequence[StepSamples]) -> Iterator[str]:
+    for one in bare:
+        ends = list(accumulate(block.samples for block in one.blocks))
+        blocks = [one.ns[a:b] for a, b in pairwise([0, *ends]) if b > a]
+        medians = [median(block) for block in blocks]
+        if medians and max(medians) > (1 + UNSTEADY_BLOCKS_RATIO) * min(medians):
+            low, high = min(medians) / 1e3, max(medians) / 1e3
+            yield f"blocks of bare steps, {one.deployment}, from {low:.0f} to {high:.0f} µs"
+
+
+def _after_the_profile(
+    bare: Sequence[StepSamples], samples: Sequence[StepSamples]
+) -> Iterator[str]:
+    for after in (s for s in samples if s.kind == "bare_after"):
+        before = next(s for s in bare if s.deployment == after.deployment)
+        then, now = median(before.ns), median(after.ns)
+        if abs(now - then) > UNSTEADY_RATIO * then:
+            yield f"bare step {then / 1e3:.0f} µs before the profile, {now / 1e3:.0f} µs after it"

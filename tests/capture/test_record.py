@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from cb_trace.bundle import (
     Manifest,
+    SampleBlock,
     SampleKind,
     StepSamples,
     file_sha256,
@@ -177,6 +178,14 @@ def test_a_step_that_changes_speed_is_noted() -> None:
     assert note.reason == "unsteady step"
     assert note.detail == "bare step 100 µs before the profile, 60 µs after it"
     assert unsteady(steady[:1]) == []
+
+
+def test_blocks_of_other_speeds_are_noted() -> None:
+    blocks = [SampleBlock(turn=0, samples=2), SampleBlock(turn=1, samples=1)]
+    fine = StepSamples(kind="bare", deployment="graph", ns=[10_000, 10_400, 11_000], blocks=blocks)
+    moved = StepSamples(kind="bare", deployment="eager", ns=[10_000, 10_400, 17_000], blocks=blocks)
+    (note,) = unsteady([fine, moved])
+    assert note.detail == "blocks of bare steps, eager, from 10 to 17 µs"
 
 
 def test_lazy_modules_get_their_shapes_first(tmp_path: Path) -> None:
