@@ -6,6 +6,11 @@ beside it, residual.
 
 A copy on the device that the step launched itself has no S: in a CUDA graph the driver copies by
 other means (H200, 1 GiB: 505 µs in a stream, 869 µs in the graph), so S would be another kernel's.
+
+The first replays of a graph may run slower than all that follow (H200: kernels bound by memory take 5
+to 12 % longer during the first 3 to 11 ms of replays, though the clock is at its highest, and then
+never again). The step that S is held against is timed long after its own first replays, so such runs
+at the start are left out.
 """
 
 from __future__ import annotations
@@ -28,6 +33,8 @@ from cb_trace.analysis.stats import (
 
 BESIDE, APART = "beside", "apart"  # matched kernels with S: while another stream ran, and others
 PARTS = (BESIDE, APART)
+_FEWEST = 4  # runs of which the first can be told from the others
+_SLOW_PERCENT = 3  # runs that have settled differ by up to 3 %, the first ones by 5 or more (H200)
 Key = tuple[int, str]
 
 
@@ -89,6 +96,7 @@ def with_sequence(
         what repeats from step to step.
     :param sequence: ``kernel_id, run, ns`` of kernels of one of the steps.
     """
+    sequence = settled(sequence)
     runs = sequence["run"].n_unique()
     sequence = sequence.join(_copied_otherwise(kernel), on="kernel_id", how="anti")
     matched = rows.filter(pl.col("match") == MATCHED)
@@ -112,6 +120,25 @@ def with_sequence(
     sums = _sums(marked, known, instance, runs)
     matched = marked.filter(match=MATCHED).select(GROUP).unique()
     return marked, SequenceSums(sums, frozenset(set(matched.iter_rows()) - sums.keys()))
+
+
+def settled(sequence: pl.DataFrame) -> pl.DataFrame:
+    """Without the runs at the start that are slower than those at the end.
+
+    Held against the longest of the last quarter of the runs, by Σ ns of the kernels that every run
+    has. Where there are fewer than four runs, or all are slow, none is left out.
+    """
+    runs = sequence["run"].unique().sort()
+    if runs.len() < _FEWEST:
+        return sequence
+    common = sequence.filter(pl.col("run").n_unique().over("kernel_id") == runs.len())
+    if common.is_empty():
+        return sequence
+    total = common.group_by("run").agg(pl.col("ns").sum()).sort("run")["ns"].to_numpy()
+    limit = total[-(total.size // _FEWEST) :].max()
+    slow = total * 100 > limit * (100 + _SLOW_PERCENT)
+    first = int(np.argmin(slow))  # the last run is never slow
+    return sequence.filter(pl.col("run") >= runs[first])
 
 
 def _copied_otherwise(kernel: pl.DataFrame) -> pl.DataFrame:
