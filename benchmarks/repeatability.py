@@ -29,12 +29,12 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from cb_trace.bundle import (  # noqa: E402
-    REPLAY_PREFIX,
     Bundle,
     Manifest,
     open_bundle,
     readable,
 )
+from cb_trace.range_names import REPLAY_PREFIX  # noqa: E402
 from cb_trace.replay.likes import calls_seen  # noqa: E402
 
 SHARE = 0.01  # of the step: smaller modules are not judged

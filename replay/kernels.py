@@ -10,7 +10,8 @@ from pathlib import Path
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from cb_trace.bundle import TraceRecord, file_sha256, replay_range
+from cb_trace.bundle import TraceRecord, file_sha256
+from cb_trace.range_names import replay_range
 from cb_trace.replay.isolated import IsolatedCall, Kind
 from cb_trace.replay.profiler import warming
 from cb_trace.replay.timing import Run, synchronize

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cb_trace.bundle import STEP_PREFIX, path_of_range
+from cb_trace.range_names import STEP_PREFIX, path_of_range
 
 STEP_RATIO = 0.001  # of the step: what is less changes nobody's figures
 _LAUNCHES = frozenset({"cuda_runtime", "cuda_driver"})

@@ -17,10 +17,9 @@ from cb_trace.bundle import (
     StepSamples,
     TraceRecord,
     file_sha256,
-    range_name,
-    replay_range,
     write_bundle,
 )
+from cb_trace.range_names import range_name, replay_range
 from tests.kineto import Event, annotation, kernel, launch, op, write_trace
 
 STEPS = 3

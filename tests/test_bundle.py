@@ -22,20 +22,22 @@ from cb_trace.bundle import (
     StepSamples,
     TraceRecord,
     file_sha256,
-    gradient_range,
     is_bundle,
     located_path,
     open_bundle,
     pack_bundle,
-    parameter_of_range,
-    path_of_range,
-    range_name,
     readable,
-    replay_range,
     stored_path,
     write_bundle,
 )
 from cb_trace.errors import CbTraceError
+from cb_trace.range_names import (
+    gradient_range,
+    parameter_of_range,
+    path_of_range,
+    range_name,
+    replay_range,
+)
 
 RUN = RunRecord(
     run_id="r1", created_at="2026-11-29T12:00:00+00:00", workload="toy", provider=None,

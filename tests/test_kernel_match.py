@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cb_trace.bundle import range_name, replay_range
 from cb_trace.conduct import ingest
+from cb_trace.range_names import range_name, replay_range
 from cb_trace.store import open_profile
 from tests.bundles import write_net_bundle
 from tests.conftest import SAMPLES

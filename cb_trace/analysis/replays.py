@@ -5,8 +5,8 @@ from __future__ import annotations
 import polars as pl
 
 from cb_trace.analysis.stats import halves_up, interval_stats
-from cb_trace.bundle import REPLAY_PREFIX
 from cb_trace.columns import polars_schema
+from cb_trace.range_names import REPLAY_PREFIX
 
 _FIGURES = ["median_ns", "low_ns", "high_ns", "samples", "kernel_ns", "busy_ns"]
 

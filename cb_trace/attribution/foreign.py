@@ -26,8 +26,8 @@ from cb_trace.attribution.autograd import backward
 from cb_trace.attribution.events import TraceEvents
 from cb_trace.attribution.ranges import module_ranges
 from cb_trace.attribution.slices import MOST_DEEP, SIGNATURE_PREFIX, Node, placed, slices_of
-from cb_trace.bundle import path_of_range
 from cb_trace.columns import polars_schema
+from cb_trace.range_names import path_of_range
 
 ROOT_CLASS = "(trace)"
 CAPTURE = "(capture)"

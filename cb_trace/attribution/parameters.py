@@ -19,7 +19,8 @@ from cb_trace.attribution.events import TraceEvents, step_of
 from cb_trace.attribution.nesting import NOTHING, Flags, column
 from cb_trace.attribution.optimizer import updates
 from cb_trace.attribution.ranges import module_by_path
-from cb_trace.bundle import GRADIENT_PREFIX, ParameterRecord, parameter_of_range
+from cb_trace.bundle import ParameterRecord
+from cb_trace.range_names import GRADIENT_PREFIX, parameter_of_range
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import json
 import polars as pl
 
 from cb_trace.attribution.calls import COLUMNS, Calls, calls_of
-from cb_trace.bundle import RANGE_PREFIX, path_of_range
+from cb_trace.range_names import RANGE_PREFIX, path_of_range
 
 
 def range_calls(annotation: pl.DataFrame, module: pl.DataFrame) -> Calls:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import polars as pl
 
 from cb_trace.attribution.events import TraceEvents, origins
-from cb_trace.bundle import REPLAY_PREFIX
 from cb_trace.columns import polars_schema
+from cb_trace.range_names import REPLAY_PREFIX
 
 
 def link_replays(events: TraceEvents, replay: pl.DataFrame) -> pl.DataFrame:

@@ -12,9 +12,10 @@ import torch
 from torch import nn
 from torch.profiler import record_function
 
-from cb_trace.bundle import ROOT_RANGE, Note
+from cb_trace.bundle import Note
 from cb_trace.capture.given import slot
 from cb_trace.capture.ranges import ModuleRanges
+from cb_trace.range_names import ROOT_RANGE
 
 STEADY_LIMIT = 8  # steps after which a model that still compiles is taken as it is
 

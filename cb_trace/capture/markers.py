@@ -10,7 +10,7 @@ from torch import nn
 from torch.profiler import record_function
 from torch.utils.hooks import RemovableHandle
 
-from cb_trace.bundle import gradient_range
+from cb_trace.range_names import gradient_range
 
 
 class GradientMarkers:

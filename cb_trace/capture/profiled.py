@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from cb_trace.bundle import STEP_PREFIX
+from cb_trace.range_names import STEP_PREFIX
 from cb_trace.replay.profiler import warming
 from cb_trace.replay.timing import synchronize
 from cb_trace.trace_file import export_trace

@@ -11,7 +11,7 @@ from typing import Any
 from torch import nn
 from torch.profiler import record_function
 
-from cb_trace.bundle import range_name
+from cb_trace.range_names import range_name
 from cb_trace.replay.methods import StepThread, in_backward, stand_ins
 
 

@@ -16,7 +16,6 @@ from torch.nn.parameter import is_lazy
 from torch.profiler import record_function
 
 from cb_trace.bundle import (
-    STEP_PREFIX,
     Manifest,
     Note,
     SampleKind,
@@ -39,6 +38,7 @@ from cb_trace.capture.step import dtype_name
 from cb_trace.capture.tree import ModuleTree, module_tree
 from cb_trace.errors import CbTraceError
 from cb_trace.providers.workload import Workload
+from cb_trace.range_names import STEP_PREFIX
 from cb_trace.replay.cost import StepAccount
 from cb_trace.replay.likes import calls_seen
 from cb_trace.replay.timing import synchronize

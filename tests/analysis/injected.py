@@ -20,10 +20,9 @@ from cb_trace.bundle import (
     StepSamples,
     TraceRecord,
     file_sha256,
-    range_name,
-    replay_range,
     write_bundle,
 )
+from cb_trace.range_names import range_name, replay_range
 from tests.bundles import module_record, run_record
 from tests.kineto import STREAM, Event, annotation, event, kernel, launch, op, write_trace
 

@@ -153,7 +153,7 @@ def test_the_graph_replay_of_a_container_is_that_of_its_parts() -> None:
         assert "of which 36 µs launch latency, 4.0 µs slower device back" in sentences[module]
 
 
-LOSS = {"deployment": "graph", "cost": Interval(73_000, 73_000, 73_000),
+LOSS: dict[str, Any] = {"deployment": "graph", "cost": Interval(73_000, 73_000, 73_000),
         "isolated": Interval(750_000, 740_000, 760_000)}  # fmt: skip
 
 

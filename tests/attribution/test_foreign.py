@@ -9,8 +9,8 @@ import polars as pl
 from cb_trace.attribution import foreign_modules
 from cb_trace.attribution.autograd import EVALUATION
 from cb_trace.attribution.slices import MOST_DEEP
-from cb_trace.bundle import range_name
 from cb_trace.columns import polars_schema
+from cb_trace.range_names import range_name
 from tests.attribution.kineto_reader import events_of
 from tests.attribution.outcomes import outcomes, work
 from tests.kineto import Event, annotation, module_slice, op

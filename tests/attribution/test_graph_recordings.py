@@ -7,7 +7,7 @@ from collections import Counter
 import polars as pl
 import pytest
 
-from cb_trace.bundle import path_of_range
+from cb_trace.range_names import path_of_range
 from tests.attribution.brute import innermost
 from tests.attribution.recordings import EAGER, GRAPH, Recording, recording
 

@@ -6,7 +6,8 @@ import pytest
 
 from cb_trace.attribution import Evidence
 from cb_trace.attribution.autograd import EVALUATION
-from cb_trace.bundle import ParameterRecord, gradient_range
+from cb_trace.bundle import ParameterRecord
+from cb_trace.range_names import gradient_range
 from tests.attribution.kineto_reader import events_of
 from tests.attribution.outcomes import parts, tree, work
 from tests.kineto import Event, annotation, op

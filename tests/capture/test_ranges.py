@@ -15,10 +15,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from cb_trace.bundle import path_of_range, range_name
 from cb_trace.capture.profiled import profile_steps, profiled
 from cb_trace.capture.ranges import ModuleRanges
 from cb_trace.capture.tree import module_tree
+from cb_trace.range_names import path_of_range, range_name
 from tests.capture.models import Everything
 
 CPU = torch.device("cpu")

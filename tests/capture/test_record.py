@@ -15,15 +15,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from cb_trace.bundle import (
-    Manifest,
-    SampleBlock,
-    SampleKind,
-    StepSamples,
-    file_sha256,
-    open_bundle,
-    path_of_range,
-)
+from cb_trace.bundle import Manifest, SampleBlock, SampleKind, StepSamples, file_sha256, open_bundle
 from cb_trace.capture.bare import unsteady
 from cb_trace.capture.options import RecordOptions
 from cb_trace.capture.output import bundle_at
@@ -31,6 +23,7 @@ from cb_trace.capture.record import record
 from cb_trace.errors import CbTraceError
 from cb_trace.providers import load
 from cb_trace.providers.workload import Workload
+from cb_trace.range_names import path_of_range
 from cb_trace.replay.timing import time_block
 from tests.capture.test_ranges import hook_count
 

@@ -12,11 +12,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from cb_trace.bundle import open_bundle, path_of_range
+from cb_trace.bundle import open_bundle
 from cb_trace.capture.given import SLOT
 from cb_trace.capture.options import RecordOptions
 from cb_trace.capture.session import Session, record
 from cb_trace.errors import CbTraceError
+from cb_trace.range_names import path_of_range
 from tests.capture.models import Everything
 from tests.capture.test_ranges import hook_count, slices
 from tests.capture.test_record import QUICK, generators, state

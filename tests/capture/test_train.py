@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from cb_trace.bundle import Manifest, open_bundle, parameter_of_range, path_of_range
+from cb_trace.bundle import Manifest, open_bundle
 from cb_trace.capture.options import RecordOptions
 from cb_trace.capture.phases import PhaseWatch, never_called
 from cb_trace.capture.ranges import ModuleRanges
@@ -25,6 +25,7 @@ from cb_trace.capture.tree import module_tree
 from cb_trace.errors import CbTraceError
 from cb_trace.providers import load
 from cb_trace.providers.workload import Workload
+from cb_trace.range_names import parameter_of_range, path_of_range
 from tests.capture.models import Caller, towers
 from tests.capture.test_record import QUICK, state
 

@@ -16,9 +16,10 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from cb_trace.bundle import Manifest, parameter_of_range, path_of_range
+from cb_trace.bundle import Manifest
 from cb_trace.capture.record import record
 from cb_trace.providers.workload import Workload
+from cb_trace.range_names import parameter_of_range, path_of_range
 from cb_trace.replay.hooks import SHARDED
 from cb_trace.replay.tree import sharded
 from tests.capture.test_ranges import hook_count

@@ -14,15 +14,9 @@ from typing import Any, get_args
 import pytest
 import torch
 
-from cb_trace.bundle import (
-    CompiledGraph,
-    CompiledKernel,
-    CompiledNode,
-    Manifest,
-    Mode,
-    path_of_range,
-)
+from cb_trace.bundle import CompiledGraph, CompiledKernel, CompiledNode, Manifest, Mode
 from cb_trace.providers.workload import Workload
+from cb_trace.range_names import path_of_range
 from tests.capture.models import towers
 from tests.capture.test_train import events
 from tests.distinct import PRODUCTS, SIZES, WIDTHS, net, product_owner, widths

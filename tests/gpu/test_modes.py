@@ -12,12 +12,13 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from cb_trace.bundle import Manifest, parameter_of_range, path_of_range, replay_range
+from cb_trace.bundle import Manifest
 from cb_trace.capture.options import RecordOptions
 from cb_trace.capture.record import record
 from cb_trace.errors import CbTraceError
 from cb_trace.providers import load
 from cb_trace.providers.workload import Workload
+from cb_trace.range_names import parameter_of_range, path_of_range, replay_range
 from cb_trace.replay.hooks import SHARDED
 from tests.capture.models import towers
 from tests.capture.test_record import state

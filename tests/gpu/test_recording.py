@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 import torch
 
-from cb_trace.bundle import Manifest, file_sha256, open_bundle, path_of_range
+from cb_trace.bundle import Manifest, file_sha256, open_bundle
 from cb_trace.capture.again import replay_bundle
 from cb_trace.capture.options import RecordOptions
 from cb_trace.capture.record import record
 from cb_trace.providers import load
 from cb_trace.providers.workload import Workload
+from cb_trace.range_names import path_of_range
 from tests.capture.models import Everything
 from tests.capture.test_record import generators, state
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from cb_trace.bundle import replay_range
 from cb_trace.capture.tree import module_tree
+from cb_trace.range_names import replay_range
 from cb_trace.replay.captures import Captures
 from cb_trace.replay.flush import CacheFlush
 from cb_trace.replay.gradients import NO_ROOM, OutputGradients

@@ -13,7 +13,7 @@ import torch
 from torch import distributed, nn
 from torch._C._distributed_c10d import HashStore
 
-from cb_trace.bundle import REPLAY_PREFIX
+from cb_trace.range_names import REPLAY_PREFIX
 from cb_trace.replay.clock import Reading, UnknownClock
 from cb_trace.replay.walk import Replayer
 from tests.replay.support import replayer
