@@ -18,7 +18,7 @@ _PARAMETER = re.compile(r"\$([a-z][a-z0-9_]*)")
 _END = re.compile(r";\s*(?:\n|\Z)")
 
 # Temporary tables count against the limit and spill to disk beyond it. Below about 500 MB DuckDB
-# reads with one thread only (5 M events: 39 s at 384 MB, 19 s at 640 MB, for 70 MB more at the peak).
+# reads with one thread (5 M events: 39 s at 384 MB, 19 s at 640 MB, for 70 MB more at the peak).
 MEMORY_LIMIT = "640MB"
 _SETTINGS = {
     "memory_limit": MEMORY_LIMIT,
