@@ -7,10 +7,9 @@ beside it, residual.
 A copy on the device that the step launched itself has no S: in a CUDA graph the driver copies by
 other means (H200, 1 GiB: 505 µs in a stream, 869 µs in the graph), so S would be another kernel's.
 
-The first replays of a graph may run slower than all that follow (H200: kernels bound by memory take 5
-to 12 % longer during the first 3 to 11 ms of replays, though the clock is at its highest, and then
-never again). The step that S is held against is timed long after its own first replays, so such runs
-at the start are left out.
+Where a graph is taken up after other work, its first replays may be slower than all that follow
+(H200: kernels bound by memory take 5 to 12 % longer for 3 to 11 ms, at the highest clock too). The
+step that S is held against runs none of these, so such runs at the start are left out.
 """
 
 from __future__ import annotations
