@@ -20,7 +20,7 @@ from cb_trace.replay.inputs import plan_inputs
 from cb_trace.replay.methods import FORWARD
 from cb_trace.replay.series import Series
 from cb_trace.replay.tensors import UncopyableError
-from cb_trace.replay.timing import Run, calls_per_sample, synchronize, time_block
+from cb_trace.replay.timing import Run, calls_per_sample, settle, synchronize, time_block
 
 WARMUP_SECONDS = 0.03
 WARMUP_CALLS = 3
@@ -124,6 +124,7 @@ class IsolatedCall:
         captured = capture_graph(made.run, self._device, fresh_casts=False, stream=stream)
         if captured.reason is not None:
             raise SkippedError(captured.reason)
+        settle(captured.replay, self._device)
         return self._hot(captured.replay, None, sampling, series)
 
     def sweep(self) -> None:
@@ -187,6 +188,7 @@ class IsolatedCall:
         captured = capture_graph(self.run, self._device, fresh_casts=self._casts)
         if captured.reason is not None:
             raise SkippedError(captured.reason)
+        settle(captured.replay, self._device)
         return self._hot(captured.replay, None, sampling, series)
 
     def _hot(self, run: Run, prepare: Run | None, sampling: Sampling, series: Series) -> list[int]:

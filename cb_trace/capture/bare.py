@@ -13,7 +13,7 @@ from cb_trace.capture.options import RecordOptions
 from cb_trace.capture.step import Step
 from cb_trace.replay.clock import Clock
 from cb_trace.replay.series import Block, Series
-from cb_trace.replay.timing import calls_per_sample, synchronize, time_block
+from cb_trace.replay.timing import SETTLED_SECONDS, calls_per_sample, settle, time_block
 
 BLOCKS = 4  # before each turn of the modules alone, and after the last
 UNSTEADY_RATIO = 0.05
@@ -65,8 +65,8 @@ class BareSteps:
             # A graph can be as short as a stumble of the host: then many a window.
             many = deployment == "graph"
             series.calls_per_sample = calls_per_sample(run, self._device) if many else 1
-        run()  # what ran since the last block has left other caches and another clock
-        synchronize(self._device)
+        # What ran since the last block has left other caches and another clock.
+        settle(run, self._device, SETTLED_SECONDS if deployment == "graph" else 0.0)
         samples = time_block(
             run,
             self._device,

@@ -11,6 +11,7 @@ from cb_trace.bundle import Note, StepSamples, TraceRecord, file_sha256
 from cb_trace.capture.profiled import profile_steps
 from cb_trace.capture.step import Step
 from cb_trace.replay.sequence import capture_sequence
+from cb_trace.replay.timing import settle
 
 SEQUENCE_TRACE = "sequence.json.gz"
 
@@ -29,6 +30,7 @@ def record_sequence(step: Step, device: torch.device, folder: Path, steps: int) 
     captured, switches = capture_sequence(step, device)
     if captured.reason is not None:
         return SequenceRun(notes=[Note(reason="no sequence run", detail=captured.reason)])
+    settle(captured.replay, device)
     target = folder / SEQUENCE_TRACE
     ns = profile_steps(captured.replay, device, steps=steps, target=target)
     notes = []

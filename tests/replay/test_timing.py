@@ -9,7 +9,7 @@ import torch
 
 from cb_trace.replay import timing
 from cb_trace.replay.graph import capture_graph
-from cb_trace.replay.timing import calls_per_sample, empty_window_ns, noise, time_block
+from cb_trace.replay.timing import calls_per_sample, empty_window_ns, noise, settle, time_block
 
 CPU = torch.device("cpu")
 
@@ -22,6 +22,16 @@ class Counted:
 
     def __call__(self) -> None:
         self.log.append(self.name)
+
+
+def test_what_is_timed_has_run_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    log: list[str] = []
+    settle(Counted("once", log), CPU, 0.0)
+    assert log == ["once"]
+    ticks = iter([0.0, 0.008, 0.016, 0.024])
+    monkeypatch.setattr("cb_trace.replay.timing.time.perf_counter", lambda: next(ticks))
+    settle(Counted("more", log), CPU)
+    assert log == ["once", "more", "more", "more"]
 
 
 def test_noise_is_the_relative_standard_error_of_the_median() -> None:
