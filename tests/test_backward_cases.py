@@ -36,6 +36,21 @@ LOST = """
     SELECT kernel.name, part.reason FROM kernel_module AS part JOIN kernel USING (kernel_id)
     WHERE part.module_id IS NULL AND part.ns > 0
 """
+REPEATED = """
+    SELECT path, phase, call_index FROM module_call JOIN module USING (module_id)
+    WHERE step = 0 AND phase = 'recompute' ORDER BY start_ns
+"""
+CALL_OF_REPEATED = """
+    SELECT module.path, module_call.phase, module_call.call_index
+    FROM kernel_module AS part
+    JOIN kernel USING (kernel_id)
+    JOIN op USING (op_id)
+    JOIN module_call USING (call_id)
+    JOIN module ON module.module_id = module_call.module_id
+    WHERE kernel.step = 0 AND op.name = 'aten::tanh' AND part.phase = 'recompute'
+    GROUP BY ALL
+    ORDER BY min(kernel.start_ns)
+"""
 Places = list[tuple[Any, ...]]
 
 
@@ -132,7 +147,9 @@ def test_a_checkpointed_function_is_repeated_for_its_module(reentrant: bool, whe
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_a_checkpointed_module_is_repeated_once_a_call(reentrant: bool, where: Where) -> None:
+def test_a_checkpointed_module_is_repeated_once_a_call(
+    reentrant: bool, where: Where, tmp_path: Path
+) -> None:
     class Twice(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -148,6 +165,14 @@ def test_a_checkpointed_module_is_repeated_once_a_call(reentrant: bool, where: W
         ("forward", "between.block.1", "range", 2), ("recompute", "between.block.1", "range", 2),
     ]  # fmt: skip
     assert found("tanh_backward") == [("backward", "between.block.1", "autograd", 2)]
+    assert rows(tmp_path / "p.duckdb", REPEATED) == [
+        ("between.block", "recompute", 1), ("between.block.0", "recompute", 1),
+        ("between.block.1", "recompute", 1), ("between.block", "recompute", 0),
+        ("between.block.0", "recompute", 0), ("between.block.1", "recompute", 0),
+    ]  # fmt: skip
+    assert rows(tmp_path / "p.duckdb", CALL_OF_REPEATED) == [
+        ("between.block.1", "forward", 1), ("between.block.1", "forward", 0),
+    ]  # fmt: skip
     assert ("backward", "between.block.0", "autograd", 4) in found("mm")
 
 

@@ -27,7 +27,7 @@ class Backward:
     """The operators that autograd left a mark on; positions are rows of ``op``.
 
     ``node`` is the closest backward operator from each outwards, ``forward`` the operator that made
-    the node: the thread and start of it, where one was found (``linked``). ``differentiable``: the
+    the node: its thread, start and end, where one was found (``linked``). ``differentiable``: the
     node ran with gradients on, to be differentiated again (``create_graph``).
     """
 
@@ -38,6 +38,7 @@ class Backward:
     differentiable: Flags
     forward_thread: Ints
     forward_ns: Ints
+    forward_end_ns: Ints
 
     def around(self, thread: Ints, at_ns: Ints) -> tuple[Ints, Flags]:
         """The innermost backward operator around each point; whether it repeats a forward there.
@@ -74,6 +75,7 @@ def backward(op: pl.DataFrame, step: pl.DataFrame) -> Backward:
         linked=link["forward_ns"].is_not_null().to_numpy(),
         forward_thread=column(link, "thread"),
         forward_ns=column(link, "forward_ns"),
+        forward_end_ns=column(link, "forward_end_ns"),
     )
 
 
@@ -97,14 +99,17 @@ def _differentiable(op: pl.DataFrame, marked: pl.DataFrame, nested: Nest, node: 
 
 
 def _links(marked: pl.DataFrame) -> pl.DataFrame:
-    """Thread and start of the forward operator of each marked operator, nulls where there is none.
+    """Thread, start and end of each marked operator's forward operator, null where there is none.
 
     Among the forward operators of one number the latest-starting one made the node: the counter
     moves only when a node is made, so wrappers share it (PyTorch's own rule, M9). Only earlier ones
     count, and only of the same step, so that a cut trace cannot link across steps.
     """
     forward = marked.filter((pl.col("of_thread") == 0) & (pl.col("number") >= 0))
-    made = forward.select("thread", "number", "window", "start_ns", forward_ns="start_ns")
+    made = forward.select(
+        "thread", "number", "window", "start_ns", forward_ns="start_ns",
+        forward_end_ns=pl.col("start_ns") + pl.col("dur_ns"),
+    )  # fmt: skip
     nodes = marked.filter("backward").join(_threads(marked, forward), on="of_thread", how="left")
     linked = (
         nodes.select("at", "number", "window", "start_ns", thread="maker")
@@ -115,8 +120,9 @@ def _links(marked: pl.DataFrame) -> pl.DataFrame:
         )
     )  # fmt: skip
     return marked.select("at").join(
-        linked.select("at", "thread", "forward_ns"), on="at", how="left", maintain_order="left"
-    )
+        linked.select("at", "thread", "forward_ns", "forward_end_ns"),
+        on="at", how="left", maintain_order="left",
+    )  # fmt: skip
 
 
 def _threads(marked: pl.DataFrame, forward: pl.DataFrame) -> pl.DataFrame:

@@ -39,12 +39,14 @@ def calls_of(method: str, frame: pl.DataFrame, parent: Ints | None = None) -> Ca
 
 
 def module_call(
-    calls: Calls, step: pl.DataFrame, recomputed: Flags, first_call_id: int
+    calls: Calls, step: pl.DataFrame, recomputed: Flags, original: Ints, first_call_id: int
 ) -> pl.DataFrame:
     """Rows of table ``module_call``, one a call, ``call_id`` by position from ``first_call_id``.
 
-    ``call_index`` counts within module, step and phase, so that a call repeated under activation
-    checkpointing does not move the index of the forward calls (torch.md section 5).
+    ``call_index`` counts within module and step; a call repeated under activation checkpointing has
+    the index of the call that it repeats (null: not known which), and moves no other's.
+
+    :param original: that call's position, or ``NOTHING``.
     """
     identity = np.arange(calls.frame.height, dtype=np.int64) + first_call_id
     steps = step_of(step, column(calls.frame, "start_ns"))
@@ -56,6 +58,9 @@ def module_call(
         pl.Series("phase", np.where(recomputed, "recompute", "forward"), dtype=pl.String),
         dur_ns=calls.nest.end_ns - column(calls.frame, "start_ns"),
     )
-    order = pl.int_range(pl.len()).over("module_id", "step", "phase").alias("call_index")
+    order = frame.select(pl.int_range(pl.len()).over("module_id", "step", "phase")).to_series()
+    counted = order.to_numpy()
+    index = np.where(recomputed, lookup(counted, original), counted)
+    frame = frame.with_columns(pl.Series("call_index", index).replace(NOTHING, None))
     schema = polars_schema("module_call")
-    return frame.with_columns(order).select(pl.col(n).cast(t) for n, t in schema.items())
+    return frame.select(pl.col(n).cast(t) for n, t in schema.items())

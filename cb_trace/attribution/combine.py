@@ -19,6 +19,7 @@ from cb_trace.attribution.nesting import NOTHING, Flags, Ints, column, innermost
 from cb_trace.attribution.optimizer import after_backward, optimizer_intervals
 from cb_trace.attribution.parameters import gradients, optimizer_parts, updated_bytes
 from cb_trace.attribution.ranges import range_calls
+from cb_trace.attribution.repeats import originals
 from cb_trace.attribution.shares import split_by_shares
 from cb_trace.attribution.slices import slice_calls
 from cb_trace.columns import polars_schema
@@ -61,8 +62,9 @@ def attribute(
         module was seen to run at all.
     :param evidence: what is known beside the trace.
     :returns: rows of ``module_call`` and ``kernel_module``; Σ ``ns`` over the rows of a kernel is
-        its duration. A kernel's ``call_id`` in the backward phase is the forward call's; in a CUDA
-        graph it is a call of the run that was captured.
+        its duration. A kernel's ``call_id`` in the backward phase is the forward call's, as is that
+        of a recomputed kernel where it is known which call is repeated; in a CUDA graph it is a
+        call of the run that was captured.
     """
     origin = origins(events)
     autograd = backward(events.op, events.step)
@@ -70,7 +72,8 @@ def attribute(
     again = recomputed(calls.frame, autograd)
     accumulated = gradients(events, module, evidence.parameters, autograd)
     line = lineage(calls, autograd, accumulated.leaf)
-    found = _evidence(events, origin, calls, autograd, line=line, again=again)
+    original = originals(calls, autograd, line, again)
+    found = _evidence(events, origin, calls, autograd, line=line, original=original, again=again)
     found = found.join(accumulated.owner, on="node", how="left", maintain_order="left")
     code = _compiled(events, origin, found, module, evidence)
     found = found.with_columns(pl.Series("compiled", code.at))
@@ -78,7 +81,7 @@ def attribute(
     known = _outcome(found, calls.method, _glue(module, events.step, root_glue and seen))
     parts = _split(known, events, code, module, evidence)
     return Attributed(
-        module_call(calls, events.step, again, first_call_id),
+        module_call(calls, events.step, again, original, first_call_id),
         _kernel_module(known, parts, first_call_id),
     )
 
@@ -110,6 +113,7 @@ def _evidence(
     autograd: Backward,
     *,
     line: Lineage,
+    original: Ints,
     again: Flags,
 ) -> pl.DataFrame:
     """What is around each kernel's origin, a row a kernel.
@@ -130,7 +134,8 @@ def _evidence(
     by = innermost(layers)
     joined = lookup(line.known, node, False) & (by == _BACKWARD)
     of_node = np.where(repeated, lookup(line.repeats, node), lookup(line.made_in, node))
-    at_call = np.where(by == _CALL, call, np.where(joined, of_node, NOTHING))
+    first = np.where(lookup(original, call) != NOTHING, lookup(original, call), call)
+    at_call = np.where(by == _CALL, first, np.where(joined, of_node, NOTHING))
     once_more = np.where(by == _CALL, lookup(again, call, False), repeated)
     update = (by == NOTHING) & after_backward(events.step, calls.frame, autograd, origin.at_ns)
     marks: dict[str, Ints | Flags] = {

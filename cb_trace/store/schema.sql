@@ -293,7 +293,7 @@ COMMENT ON COLUMN module_call.module_id IS 'Module';
 COMMENT ON COLUMN module_call.parent_call_id IS 'Call of a module around it';
 COMMENT ON COLUMN module_call.step IS 'Step; NULL outside every step';
 COMMENT ON COLUMN module_call.call_index IS
-    'Number of the call within module, step and phase, from 0';
+    'Number of the call within module and step, from 0; of a recomputed one: of the call it repeats';
 COMMENT ON COLUMN module_call.phase IS 'forward, backward, recompute or optimizer';
 COMMENT ON COLUMN module_call.thread IS 'Thread';
 COMMENT ON COLUMN module_call.start_ns IS 'Start, ns on the trace''s axis';
