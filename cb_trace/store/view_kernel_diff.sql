@@ -1,7 +1,8 @@
 -- Kernels are matched one by one as analysis/matching.py does it for the terms (a test holds the
 -- two together): same operator, name, grid and block; then kernels of the step without an operator
--- by name, grid and block; then another kernel of the same operator (changed). Each in order of
--- execution; what is left ran on one side only, and so did what the module owns in part.
+-- by name, grid and block; then another kernel of the same operator (changed), with no partner where
+-- one side ran more of them. Each in order of execution; what is left ran on one side only, and so
+-- did what the module owns in part.
 CREATE VIEW kernel_diff AS
 WITH alone_module AS (
     SELECT module_id, phase FROM _measured WHERE condition = 'hot'
@@ -127,15 +128,23 @@ WITH alone_module AS (
         FROM there
         WHERE id NOT IN (SELECT there_id FROM same)
     ) AS theirs USING (module_id, phase, op, turn)
+), choice AS (
+    SELECT DISTINCT module_id, phase, op, 'changed' AS status
+    FROM changed
+    JOIN here ON here.id = changed.here_id
 ), pair AS (
     SELECT here_id, there_id, 'same' AS status FROM same
     UNION ALL
     SELECT here_id, there_id, 'changed' FROM changed
     UNION ALL
-    SELECT id, NULL, 'only here' FROM here
+    SELECT id, NULL, coalesce(if(whole, status, NULL), 'only here')
+    FROM here
+    LEFT JOIN choice USING (module_id, phase, op)
     WHERE id NOT IN (SELECT here_id FROM same UNION ALL SELECT here_id FROM changed)
     UNION ALL
-    SELECT NULL, id, 'only there' FROM there
+    SELECT NULL, id, coalesce(status, 'only there')
+    FROM there
+    LEFT JOIN choice USING (module_id, phase, op)
     WHERE id NOT IN (SELECT there_id FROM same UNION ALL SELECT there_id FROM changed)
 ), difference AS (
     SELECT
