@@ -109,7 +109,7 @@ def test_every_kernel_that_a_call_launched_has_an_arrow_from_it(shown: Opened) -
         "('kernel', 'gpu_memcpy', 'gpu_memset') GROUP BY 1 ORDER BY 1"
     )
     expected = shown.sql(
-        "SELECT coalesce(nullif(path, ''), class), count(*) FROM kernel_module JOIN module "
+        "SELECT coalesce(nullif(module.path, ''), class), count(*) FROM kernel_module JOIN module "
         "USING (module_id) JOIN kernel USING (kernel_id) JOIN trace USING (trace_id) "
         "WHERE call_id IS NOT NULL AND role = 'context' GROUP BY 1 ORDER BY 1"
     )
