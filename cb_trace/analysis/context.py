@@ -48,15 +48,9 @@ def module_context(
     if "step" in shares["phase"]:
         first = calls.filter(phase="forward").with_columns(phase=pl.lit("step"))
         calls = pl.concat([calls, first])
-    sums = rows.group_by(_KEY).agg(
-        kernels=pl.len() / steps,
-        kernel_ns=pl.col("ns").sum(),
-        first_ns=pl.col("start_ns").min(),
-        first_dur_ns=pl.col("dur_ns").get(pl.col("start_ns").arg_min()),
-    )
     figures = (
         _first_calls(calls, tree, steps)
-        .join(sums, on=_KEY, how="full", coalesce=True, nulls_equal=True)
+        .join(_sums(rows, steps), on=_KEY, how="full", coalesce=True, nulls_equal=True)
         .join(_busy(rows, kernel, steps), on=_KEY, how="left", nulls_equal=True)
         .with_columns(
             kernel_ns=(pl.col("kernel_ns") * 2 + steps) // (2 * steps), run_id=pl.lit(run_id)
@@ -75,6 +69,16 @@ def module_context(
     )
     schema = polars_schema("module_context")
     return figures.select(pl.col(name).cast(kind) for name, kind in schema.items()).sort(_KEY)
+
+
+def _sums(rows: pl.DataFrame, steps: int) -> pl.DataFrame:
+    """Kernels per step, K over all steps and the first kernel, per module and phase."""
+    return rows.group_by(_KEY).agg(
+        kernels=pl.len() / steps,
+        kernel_ns=pl.col("ns").sum(),
+        first_ns=pl.col("start_ns").min(),
+        first_dur_ns=pl.col("dur_ns").get(pl.col("start_ns").arg_min()),
+    )
 
 
 def _first_calls(calls: pl.DataFrame, tree: pl.DataFrame, steps: int) -> pl.DataFrame:

@@ -6,14 +6,13 @@ from pathlib import Path
 
 import click
 
-from cb_trace.commands.options import (
-    default_name,
-    force_option,
+from cb_trace.commands.options import force_option, say
+from cb_trace.commands.recording import (
+    Request,
+    is_bundle_name,
+    record_bundle,
     recording_options,
-    say,
-    workload_settings,
 )
-from cb_trace.commands.recording import Request, is_bundle_name, record_bundle
 from cb_trace.errors import CbTraceError
 
 
@@ -29,39 +28,9 @@ from cb_trace.errors import CbTraceError
     help="Bundle to write: a .zip, or a folder ending in /. [default: from provider and preset]",
 )
 @force_option
-def command(
-    *,
-    provider: str,
-    preset: str | None,
-    settings: tuple[str, ...],
-    device: str | None,
-    dtype: str,
-    phase: str,
-    mode: str,
-    wrap: tuple[str, ...],
-    shrink_tables: int | None,
-    full_batch: int | None,
-    seed: int,
-    steps: int,
-    output: str | None,
-    force: bool,
-) -> None:
+def command(*, request: Request, output: str | None, force: bool) -> None:
     """Record a workload's full pass into a bundle; 'replay' adds the isolated figures later."""
-    request = Request(
-        provider=provider,
-        preset=preset,
-        settings=workload_settings(settings, shrink_tables, full_batch),
-        device=device,
-        dtype=dtype,
-        seed=seed,
-        steps=steps,
-        phase=phase,
-        mode=mode,
-        wrap=wrap,
-        replay=False,
-    )
-    name = default_name(provider, preset, request.settings, ".zip", phase=phase, mode=mode)
-    target = output or str(name)
+    target = output or request.file_name(".zip")
     if not is_bundle_name(target):
         raise CbTraceError(
             f"capture writes a bundle, not {target}",

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, get_args
 
 import click
 
-from cb_trace.commands.options import FilePath, console, format_option
-from cb_trace.errors import CbTraceError, ThresholdCrossedError
+from cb_trace.commands.options import FilePath, first_of, format_option, put_out, ratio_of
+from cb_trace.errors import ThresholdCrossedError
 from cb_trace.imports import importing
 from cb_trace.reporters.comparison import Selection, Sort, read_comparison
 
@@ -75,32 +75,12 @@ def command(
 def _render(comparison: Comparison, output_format: str) -> None:
     from cb_trace.reporters import rows, table
 
-    if output_format == "table":
-        table.print_comparison(comparison, console())
-        return
-    render = {
+    texts = {
         "json": rows.comparison_json,
         "csv": rows.comparison_csv,
         "markdown": rows.comparison_markdown,
-    }[output_format]
-    click.echo(render(comparison), nl=False)
-
-
-def ratio_of(text: str) -> float:
-    """A ratio, or a percentage, as a limit is given.
-
-    :raises CbTraceError: it is neither, or below 0.
-    """
-    number, scale = (text[:-1], 100) if text.endswith("%") else (text, 1)
-    try:
-        value = float(number) / scale
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < float("inf"):
-        raise CbTraceError(
-            f"--fail-above wants a ratio or a percentage, not {text!r}", hint="0.1 or 10%"
-        )
-    return value
+    }
+    put_out(comparison, output_format, table.print_comparison, texts)
 
 
 def _judge(crossed: list[ModuleRow], limit: str) -> None:
@@ -109,8 +89,7 @@ def _judge(crossed: list[ModuleRow], limit: str) -> None:
     from cb_trace.reporters.table import error_text
 
     worst = sorted(crossed, key=lambda row: -abs(row.error_ratio or 0))
-    named = [f"{row.path or row.class_name} {error_text(row)}" for row in worst[:5]]
-    more = f" and {len(worst) - 5} more" if len(worst) > 5 else ""
+    named = first_of([f"{row.path or row.class_name} {error_text(row)}" for row in worst])
     raise ThresholdCrossedError(
-        f"error above {limit} in {len(worst)} of the modules shown: {', '.join(named)}{more}"
+        f"error above {limit} in {len(worst)} of the modules shown: {named}"
     )

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, get_args
 
 import click
 
-from cb_trace.commands.compare import ratio_of
-from cb_trace.commands.options import FilePath, console, format_option
+from cb_trace.commands.options import FilePath, first_of, format_option, put_out, ratio_of
 from cb_trace.errors import ThresholdCrossedError
 from cb_trace.reporters.comparison import Selection
 from cb_trace.reporters.difference import Order, read_difference
@@ -73,15 +72,12 @@ def command(
 def _render(difference: Difference, output_format: str) -> None:
     from cb_trace.reporters import difference_text as text
 
-    if output_format == "table":
-        text.print_difference(difference, console())
-        return
-    render = {
+    texts = {
         "json": text.difference_json,
         "csv": text.difference_csv,
         "markdown": text.difference_markdown,
-    }[output_format]
-    click.echo(render(difference), nl=False)
+    }
+    put_out(difference, output_format, text.print_difference, texts)
 
 
 def _judge(difference: Difference, limit: float, told: str) -> None:
@@ -93,7 +89,6 @@ def _judge(difference: Difference, limit: float, told: str) -> None:
     ]
     if not grown:
         return
-    worst = sorted(grown, key=lambda one: -(one[1].ratio or 0.0))[:5]
-    told_of = ", ".join(f"{name} {signed_percent(change.ratio)}" for name, change in worst)
-    more = f" and {len(grown) - len(worst)} more" if len(grown) > len(worst) else ""
-    raise ThresholdCrossedError(f"cost grew by over {told}: {told_of}{more}")
+    worst = sorted(grown, key=lambda one: -(one[1].ratio or 0.0))
+    named = first_of([f"{name} {signed_percent(change.ratio)}" for name, change in worst])
+    raise ThresholdCrossedError(f"cost grew by over {told}: {named}")

@@ -6,11 +6,11 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -20,12 +20,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 Progress = Callable[[str], None]
-Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+Found = TypeVar("Found")
 
 FORMATS = ("table", "json", "csv", "markdown")
 _SPAN = re.compile(r"([0-9]*\.?[0-9]+)\s*([sm]?)")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_UNFIT_IN_FILE_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
 # Off a terminal nothing is cut to fit: the reader is a file, a pager or a program.
 UNBOUNDED_WIDTH = 4000
 
@@ -62,75 +61,6 @@ budget_option = click.option(
 )
 
 
-def recording_options(function: Decorated) -> Decorated:
-    """Options of what is recorded: the workload and the device."""
-    for option in reversed(_RECORDING):
-        function = option(function)
-    return function
-
-
-_RECORDING = (
-    click.option("--preset", metavar="NAME", help="A size that the provider names."),
-    click.option(
-        "--set",
-        "settings",
-        multiple=True,
-        metavar="KEY=VALUE",
-        help="A setting of the workload; may be given again.",
-    ),
-    click.option(
-        "--device", metavar="NAME", help="cpu, cuda or cuda:N. [default: cuda where there is one]"
-    ),
-    click.option(
-        "--dtype",
-        type=click.Choice(["fp32", "bf16", "fp16"]),
-        default="fp32",
-        show_default=True,
-        help="Autocast to this type.",
-    ),
-    click.option(
-        "--phase",
-        type=click.Choice(["forward", "train"]),
-        default="forward",
-        show_default=True,
-        help="A step is the forward alone, or a training step.",
-    ),
-    click.option(
-        "--mode",
-        type=click.Choice(["eager", "compile", "cudagraph", "compile+cudagraph"]),
-        default="eager",
-        show_default=True,
-        help="How the step runs: as it is, through torch.compile, as a CUDA graph, or both.",
-    ),
-    click.option(
-        "--wrap",
-        multiple=True,
-        metavar="METHOD",
-        help="A method that counts as a call of its module, as forward does; may be given again.",
-    ),
-    click.option(
-        "--shrink-tables",
-        type=click.IntRange(min=1),
-        metavar="ROWS",
-        help="Build no embedding table with more rows: for models larger than the device.",
-    ),
-    click.option(
-        "--full-batch",
-        type=click.IntRange(min=1),
-        metavar="N",
-        help="Repeat the inputs until the batch is N.",
-    ),
-    click.option("--seed", type=int, default=0, show_default=True, help="Seed of model and data."),
-    click.option(
-        "--steps",
-        type=click.IntRange(min=1),
-        default=3,
-        show_default=True,
-        help="Steps recorded under the profiler.",
-    ),
-)
-
-
 def assignments(given: tuple[str, ...], what: str) -> dict[str, str]:
     """``KEY=VALUE`` texts as a mapping.
 
@@ -147,40 +77,11 @@ def assignments(given: tuple[str, ...], what: str) -> dict[str, str]:
     return pairs
 
 
-def workload_settings(
-    given: tuple[str, ...], shrink_tables: int | None, full_batch: int | None
-) -> dict[str, str]:
-    """All settings of a workload: those given by ``--set``, and what is done to make it fit.
-
-    :raises CbTraceError: as :func:`assignments`.
-    """
-    fit = {"shrink_tables": shrink_tables, "full_batch": full_batch}
-    made = {name: str(number) for name, number in fit.items() if number is not None}
-    return assignments(given, "--set") | made
-
-
 def default_device() -> str:
     """``cuda`` where there is one, else ``cpu``; imports torch."""
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def default_name(
-    provider: str,
-    preset: str | None,
-    settings: Mapping[str, str],
-    ending: str,
-    *,
-    phase: str = "forward",
-    mode: str = "eager",
-) -> Path:
-    """A file name that tells recordings apart: ``nanogpt-tiny-train-batch4.duckdb``."""
-    words = [provider.rpartition(":")[2], preset or ""]
-    words += [word for word in (phase, mode) if word not in ("forward", "eager")]
-    words += [f"{key}{value}" for key, value in settings.items()]
-    name = "-".join(_UNFIT_IN_FILE_NAMES.sub("_", word).strip(".") for word in words if word)
-    return Path(f"{name}{ending}")
 
 
 def free_target(target: Path, *, force: bool) -> None:
@@ -242,6 +143,42 @@ def console() -> Console:
     if terminal.is_terminal:
         return terminal
     return Console(highlight=False, markup=False, emoji=False, no_color=True, width=UNBOUNDED_WIDTH)
+
+
+def put_out(
+    found: Found,
+    output_format: str,
+    show: Callable[[Found, Console], None],
+    texts: Mapping[str, Callable[[Found], str]],
+) -> None:
+    """Print a result as ``format_option`` has it."""
+    if output_format == "table":
+        show(found, console())
+    else:
+        click.echo(texts[output_format](found), nl=False)
+
+
+def ratio_of(text: str) -> float:
+    """A ratio, or a percentage, as a limit is given.
+
+    :raises CbTraceError: it is neither, or below 0.
+    """
+    number, scale = (text[:-1], 100) if text.endswith("%") else (text, 1)
+    try:
+        value = float(number) / scale
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise CbTraceError(
+            f"--fail-above wants a ratio or a percentage, not {text!r}", hint="0.1 or 10%"
+        )
+    return value
+
+
+def first_of(named: Sequence[str], most: int = 5) -> str:
+    """The first few of a list, and how many more there are."""
+    more = f" and {len(named) - most} more" if len(named) > most else ""
+    return ", ".join(named[:most]) + more
 
 
 @contextmanager

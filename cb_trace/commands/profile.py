@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -9,15 +10,17 @@ import click
 from cb_trace.commands.ingest import ingest_to
 from cb_trace.commands.options import (
     budget_option,
-    default_name,
     force_option,
     free_target,
     needs_reading_half,
-    recording_options,
     say,
-    workload_settings,
 )
-from cb_trace.commands.recording import Request, is_bundle_name, record_bundle
+from cb_trace.commands.recording import (
+    Request,
+    is_bundle_name,
+    record_bundle,
+    recording_options,
+)
 
 
 @click.command(
@@ -58,18 +61,7 @@ from cb_trace.commands.recording import Request, is_bundle_name, record_bundle
 @force_option
 def command(
     *,
-    provider: str,
-    preset: str | None,
-    settings: tuple[str, ...],
-    device: str | None,
-    dtype: str,
-    phase: str,
-    mode: str,
-    wrap: tuple[str, ...],
-    shrink_tables: int | None,
-    full_batch: int | None,
-    seed: int,
-    steps: int,
+    request: Request,
     no_dedup: bool,
     budget: float | None,
     knockout: str | None,
@@ -83,17 +75,8 @@ def command(
     PROVIDER is a workload that ships (nanogpt, deepfm, dlrm), an installed one, or your own
     function as pkg.module:function. Ctrl-C keeps what was measured.
     """
-    request = Request(
-        provider=provider,
-        preset=preset,
-        settings=workload_settings(settings, shrink_tables, full_batch),
-        device=device,
-        dtype=dtype,
-        seed=seed,
-        steps=steps,
-        phase=phase,
-        mode=mode,
-        wrap=wrap,
+    asked = replace(
+        request,
         replay=True,
         dedup=not no_dedup,
         budget_seconds=budget,
@@ -101,15 +84,14 @@ def command(
         speedups=speedups,
         ceilings=ceilings,
     )
-    name = default_name(provider, preset, request.settings, ".duckdb", phase=phase, mode=mode)
-    target = output or str(name)
+    target = output or asked.file_name(".duckdb")
     if is_bundle_name(target):
-        record_bundle(request, Path(target), force=force)
+        record_bundle(asked, Path(target), force=force)
         say(f"next: cb-trace ingest {target}")
         return
     needs_reading_half()
     free_target(Path(target), force=force)
     bundle = Path(target).with_suffix(".zip")
-    record_bundle(request, bundle, force=force)
+    record_bundle(asked, bundle, force=force)
     ingest_to(bundle, Path(target), force=force)
     say(f"next: cb-trace compare {target}")

@@ -1,13 +1,24 @@
-"""What ``profile`` and ``capture`` share: a provider's name and options become a bundle."""
+"""What ``profile`` and ``capture`` share: options become a request, and a request a bundle."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
+
+import click
 
 from cb_trace.commands.measuring import MEASURE, ceilings_of
-from cb_trace.commands.options import default_device, needs_recording_half, say, show_progress
+from cb_trace.commands.options import (
+    assignments,
+    default_device,
+    needs_recording_half,
+    say,
+    show_progress,
+)
 
 if TYPE_CHECKING:
     from cb_trace.bundle import Manifest, Mode
@@ -25,6 +36,9 @@ SAID_AT_ONCE = {
 }
 
 
+_UNFIT_IN_FILE_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """What a command line asks to record."""
@@ -34,17 +48,123 @@ class Request:
     settings: dict[str, str]
     device: str | None
     dtype: str
+    phase: str
+    mode: str
+    wrap: tuple[str, ...]
     seed: int
     steps: int
-    replay: bool
-    phase: str = "forward"
-    mode: str = "eager"
-    wrap: tuple[str, ...] = ()
+    replay: bool = False
     dedup: bool = True
     budget_seconds: float | None = None
     knockout: str | None = None
     speedups: tuple[str, ...] = ()
     ceilings: str | None = None  # measure, or a file
+
+    def file_name(self, ending: str) -> str:
+        """A name that tells recordings apart: ``nanogpt-tiny-train-batch4.duckdb``."""
+        words = [self.provider.rpartition(":")[2], self.preset or ""]
+        words += [word for word in (self.phase, self.mode) if word not in ("forward", "eager")]
+        words += [f"{key}{value}" for key, value in self.settings.items()]
+        fit = (_UNFIT_IN_FILE_NAMES.sub("_", word).strip(".") for word in words if word)
+        return "-".join(fit) + ending
+
+
+def recording_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Options of what is recorded: the workload and the device.
+
+    The command gets them, and its argument ``provider``, as one ``request``.
+    """
+
+    @wraps(function)
+    def command(
+        *,
+        settings: tuple[str, ...],
+        shrink_tables: int | None,
+        full_batch: int | None,
+        **given: Any,
+    ) -> None:
+        asked = {name: given.pop(name) for name in _PLAIN}
+        settled = workload_settings(settings, shrink_tables, full_batch)
+        function(request=Request(settings=settled, **asked), **given)
+
+    for option in reversed(_RECORDING):
+        command = option(command)
+    return command
+
+
+_PLAIN = ("provider", "preset", "device", "dtype", "phase", "mode", "wrap", "seed", "steps")
+_RECORDING = (
+    click.option("--preset", metavar="NAME", help="A size that the provider names."),
+    click.option(
+        "--set",
+        "settings",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="A setting of the workload; may be given again.",
+    ),
+    click.option(
+        "--device", metavar="NAME", help="cpu, cuda or cuda:N. [default: cuda where there is one]"
+    ),
+    click.option(
+        "--dtype",
+        type=click.Choice(["fp32", "bf16", "fp16"]),
+        default="fp32",
+        show_default=True,
+        help="Autocast to this type.",
+    ),
+    click.option(
+        "--phase",
+        type=click.Choice(["forward", "train"]),
+        default="forward",
+        show_default=True,
+        help="A step is the forward alone, or a training step.",
+    ),
+    click.option(
+        "--mode",
+        type=click.Choice(["eager", "compile", "cudagraph", "compile+cudagraph"]),
+        default="eager",
+        show_default=True,
+        help="How the step runs: as it is, through torch.compile, as a CUDA graph, or both.",
+    ),
+    click.option(
+        "--wrap",
+        multiple=True,
+        metavar="METHOD",
+        help="A method that counts as a call of its module, as forward does; may be given again.",
+    ),
+    click.option(
+        "--shrink-tables",
+        type=click.IntRange(min=1),
+        metavar="ROWS",
+        help="Build no embedding table with more rows: for models larger than the device.",
+    ),
+    click.option(
+        "--full-batch",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Repeat the inputs until the batch is N.",
+    ),
+    click.option("--seed", type=int, default=0, show_default=True, help="Seed of model and data."),
+    click.option(
+        "--steps",
+        type=click.IntRange(min=1),
+        default=3,
+        show_default=True,
+        help="Steps recorded under the profiler.",
+    ),
+)
+
+
+def workload_settings(
+    given: tuple[str, ...], shrink_tables: int | None, full_batch: int | None
+) -> dict[str, str]:
+    """All settings of a workload: those given by ``--set``, and what is done to make it fit.
+
+    :raises CbTraceError: as :func:`assignments`.
+    """
+    fit = {"shrink_tables": shrink_tables, "full_batch": full_batch}
+    made = {name: str(number) for name, number in fit.items() if number is not None}
+    return assignments(given, "--set") | made
 
 
 def is_bundle_name(output: str) -> bool:

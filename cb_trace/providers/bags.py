@@ -1,9 +1,9 @@
-"""Ids and offsets of embedding bags, drawn so that replay meets real reuse."""
+"""What ranking models share: ids drawn so that replay meets real reuse, labels, an optimizer."""
 
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 SCATTER = 2_654_435_761  # a prime above every table size: ids keep their frequencies, not order
 
@@ -16,6 +16,16 @@ def drawn_bag(rows: int, lengths: Tensor, skew: float) -> Bag:
     offsets = torch.zeros(lengths.numel() + 1, dtype=torch.int64)
     torch.cumsum(lengths, dim=0, out=offsets[1:])
     return _draw(rows, int(offsets[-1]), skew), offsets
+
+
+def labels_of(dense: Tensor) -> Tensor:
+    """Labels (B, 1) that follow from the first dense feature of ``dense`` (B, features)."""
+    return (dense[:, :1] > 0).float()
+
+
+def plain_sgd(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    """An optimizer without state: the tables are most of the memory."""
+    return torch.optim.SGD(parameters, lr=1e-2)
 
 
 def check_law(rows_max: int, skew: float) -> None:

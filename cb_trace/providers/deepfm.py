@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from cb_trace.providers.bags import Bag, Bags, check_law, drawn_bag
+from cb_trace.providers.bags import Bag, Bags, check_law, drawn_bag, labels_of, plain_sgd
 from cb_trace.providers.workload import Provider
 
 
@@ -170,7 +170,7 @@ def _build(config: Config, device: str) -> tuple[nn.Module, tuple[Tensor, Bags],
 
 def _loss(args: tuple[Tensor, Bags]) -> Callable[[Tensor], Tensor]:
     """Binary cross entropy against labels that follow from the first dense feature."""
-    labels = (args[0][:, :1] > 0).float()
+    labels = labels_of(args[0])
 
     def loss(probability: Tensor) -> Tensor:
         with torch.autocast(probability.device.type, enabled=False):  # autocast refuses this loss
@@ -179,14 +179,10 @@ def _loss(args: tuple[Tensor, Bags]) -> Callable[[Tensor], Tensor]:
     return loss
 
 
-def _optimizer(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-    return torch.optim.SGD(parameters, lr=1e-2)  # no state: the tables are most of the memory
-
-
 PROVIDER = Provider(
     name="deepfm",
     loss=_loss,
-    optimizer=_optimizer,
+    optimizer=plain_sgd,
     summary="DeepFM-DLRM ranking model: embedding bags, factorisation machine, deep MLP",
     presets={
         "tiny": Config(

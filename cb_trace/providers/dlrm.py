@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from cb_trace.providers.bags import Bags, check_law, drawn_bag
+from cb_trace.providers.bags import Bags, check_law, drawn_bag, labels_of, plain_sgd
 from cb_trace.providers.workload import Provider
 
 # Rows of the 26 tables of the Criteo 1 TB click logs, as MLPerf caps them.
@@ -190,7 +190,7 @@ def _build(config: Config, device: str) -> tuple[nn.Module, tuple[Tensor, Bags],
 
 def _loss(args: tuple[Tensor, Bags]) -> Callable[[Tensor], Tensor]:
     """Binary cross entropy against labels that follow from the first dense feature."""
-    labels = (args[0][:, :1] > 0).float()
+    labels = labels_of(args[0])
 
     def loss(logit: Tensor) -> Tensor:
         return functional.binary_cross_entropy_with_logits(logit.float(), labels)
@@ -198,14 +198,10 @@ def _loss(args: tuple[Tensor, Bags]) -> Callable[[Tensor], Tensor]:
     return loss
 
 
-def _optimizer(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-    return torch.optim.SGD(parameters, lr=1e-2)  # no state: the tables are most of the memory
-
-
 PROVIDER = Provider(
     name="dlrm",
     loss=_loss,
-    optimizer=_optimizer,
+    optimizer=plain_sgd,
     summary="DLRM ranking model: embedding bags, dot products, bottom and top MLP",
     presets={
         "tiny": Config(

@@ -161,14 +161,16 @@ def test_outputs_that_are_taken(cli: Cli, recorded: Path, tmp_path: Path) -> Non
 
 
 def test_names_of_outputs_tell_recordings_apart() -> None:
-    from cb_trace.commands.options import default_name
+    from cb_trace.commands.recording import Request
 
-    assert default_name("nanogpt", "tiny", {"batch": "4"}, ".duckdb") == Path(
-        "nanogpt-tiny-batch4.duckdb"
-    )
-    assert default_name("pkg.mod:my_fn", None, {"path": "../x"}, ".zip") == Path(
-        "my_fn-path.._x.zip"
-    )
+    def name(provider: str, preset: str | None, settings: dict[str, str], ending: str) -> str:
+        return Request(
+            provider=provider, preset=preset, settings=settings, device=None, dtype="fp32",
+            phase="forward", mode="eager", wrap=(), seed=0, steps=3,
+        ).file_name(ending)  # fmt: skip
+
+    assert name("nanogpt", "tiny", {"batch": "4"}, ".duckdb") == "nanogpt-tiny-batch4.duckdb"
+    assert name("pkg.mod:my_fn", None, {"path": "../x"}, ".zip") == "my_fn-path.._x.zip"
 
 
 def test_replay_of_what_cannot_be_replayed(cli: Cli, recorded: Path, tmp_path: Path) -> None:
