@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, get_args
 import click
 
 from cb_trace.commands.options import FilePath, first_of, format_option, put_out, ratio_of
-from cb_trace.errors import ThresholdCrossedError
+from cb_trace.errors import CbTraceError, ThresholdCrossedError
 from cb_trace.reporters.comparison import Selection
-from cb_trace.reporters.difference import Order, read_difference
+from cb_trace.reporters.difference import TIMED, Order, read_difference
 
 if TYPE_CHECKING:
     from cb_trace.reporters.difference import Difference
@@ -83,6 +83,11 @@ def _render(difference: Difference, output_format: str) -> None:
 def _judge(difference: Difference, limit: float, told: str) -> None:
     from cb_trace.reporters.difference_text import signed_percent
 
+    if any(mismatch.what == TIMED for mismatch in difference.mismatches):
+        raise CbTraceError(
+            "--fail-above cannot hold a bare step against one under the profiler",
+            hint="record both with cb-trace",
+        )
     grown = [("the step", difference.step)] if difference.step.grew_beyond(limit) else []
     grown += [
         (r.path or r.class_name, r.cost) for r in difference.rows if r.cost.grew_beyond(limit)

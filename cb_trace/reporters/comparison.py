@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from cb_trace.errors import CbTraceError
-from cb_trace.reporters.modules import find_module
+from cb_trace.reporters.modules import in_tree_order
 from cb_trace.reporters.sql_files import fetch
 
 if TYPE_CHECKING:
@@ -306,32 +305,10 @@ def _parts(connection: Connection, run: RunHead, deployment: str) -> list[Part]:
 
 def _arranged(rows: Sequence[ModuleRow], selection: Selection) -> list[ModuleRow]:
     """Rows in tree order, siblings sorted, cut to a subtree and a depth."""
-    by_path = {row.path: row for row in rows}
-    children: dict[str | None, list[ModuleRow]] = {}
-    for row in rows:
-        children.setdefault(_nearest_parent(row, by_path), []).append(row)
-    tops = children.get(None, [])
-    if selection.module is not None:
-        tops = [by_path[find_module(selection.module, by_path)]]
-    order = _SORTS[selection.sort]
-    limit = selection.depth
-    pending = deque((row, 0) for row in sorted(tops, key=order))
-    arranged = []
-    while pending:
-        row, depth = pending.popleft()
-        arranged.append(replace(row, depth=depth))
-        if limit is None or depth < limit:
-            below = [(child, depth + 1) for child in sorted(children.get(row.path, ()), key=order)]
-            pending.extendleft(below[::-1])
-    return arranged
-
-
-def _nearest_parent(row: ModuleRow, by_path: dict[str, ModuleRow]) -> str | None:
-    """The parent that has a row; a module in which nothing ran has none."""
-    parent = row.parent
-    while parent is not None and parent not in by_path:
-        parent = parent.rpartition(".")[0] if parent else None
-    return parent
+    found = in_tree_order(
+        rows, module=selection.module, depth=selection.depth, key=_SORTS[selection.sort]
+    )
+    return [replace(row, depth=depth) for row, depth in found]
 
 
 def _falling(value: Callable[[ModuleRow], float | None]) -> Callable[[ModuleRow], Any]:

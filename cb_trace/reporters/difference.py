@@ -7,7 +7,7 @@ noise where the intervals of the two figures meet, which is where its own interv
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,7 +21,7 @@ from cb_trace.reporters.comparison import (
     chosen_run,
     read_comparison,
 )
-from cb_trace.reporters.modules import find_module
+from cb_trace.reporters.modules import in_tree_order
 from cb_trace.reporters.sql_files import fetch
 
 if TYPE_CHECKING:
@@ -29,15 +29,23 @@ if TYPE_CHECKING:
 
 Presence = Literal["both", "added", "removed"]
 Order = Literal["change", "cost", "path"]
+Kind = Literal["work", "hardware", "other"]
 
+TIMED = "step timed"
 # What makes the figures of two recordings those of different work, or of different hardware.
-WORK = ("workload", "settings", "dtype", "phases")
+WORK = (TIMED, "workload", "settings", "dtype", "phases")
 HARDWARE = ("device_name", "sm_clock_mhz")
 OTHER = ("mode", "torch_version", "cuda_version", "driver_version", "seed", "l2_bytes")
+_KINDS: tuple[tuple[Kind, tuple[str, ...]], ...] = (
+    ("work", WORK),
+    ("hardware", HARDWARE),
+    ("other", OTHER),
+)
 _NAMES = {
     "device_name": "device", "sm_clock_mhz": "SM clock (MHz)", "torch_version": "torch",
     "cuda_version": "CUDA", "driver_version": "driver", "l2_bytes": "L2 (bytes)",
 }  # fmt: skip
+_CLOCK = "SELECT median(sm_clock_mhz) FROM step_sample WHERE run_id = ? AND kind = 'bare'"
 _CLOCK_RATIO = 0.01  # clocks nearer than this are the same
 
 
@@ -123,7 +131,7 @@ class Mismatch:
     what: str
     base: str
     new: str
-    kind: Literal["work", "hardware", "other"]
+    kind: Kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,19 +161,24 @@ def read_difference(
     deployment, phase = _common_way(base, new, selection)
     wanted = Selection(deployment=deployment, phase=phase, rank=selection.rank, sort="path")
     sides = [read_comparison(connection, wanted) for connection in (base, new)]
-    rows = arranged(_rows(*sides), selection, order)
+    found = in_tree_order(
+        _rows(*sides), module=selection.module, depth=selection.depth, key=_ORDERS[order]
+    )
     steps = [side.step for side in sides]
+    differs = mismatches(run_facts(base, selection.rank), run_facts(new, selection.rank))
+    # A step of other phases is another step, and so are its parts: no change of one.
+    alike = not any(item.what == "phases" for item in differs)
     return Difference(
         base_run=sides[0].run,
         new_run=sides[1].run,
         deployment=sides[0].deployment,
         phase=sides[0].phase,
-        step=Change(*(_step_figure(step) for step in steps)),
+        step=Change(*(_step_figure(step if alike else None) for step in steps)),
         base_step=steps[0],
         new_step=steps[1],
-        rows=rows,
-        parts=_parts(*sides),
-        mismatches=mismatches(run_facts(base, selection.rank), run_facts(new, selection.rank)),
+        rows=[replace(row, depth=depth) for row, depth in found],
+        parts=_parts(*sides) if alike else [],
+        mismatches=differs,
     )
 
 
@@ -209,18 +222,34 @@ def _common_way(base: Connection, new: Connection, selection: Selection) -> tupl
 
 
 def run_facts(connection: Connection, rank: int | None = None) -> dict[str, Any]:
-    """Everything that is stored about the recording of a rank."""
-    return fetch(connection, "report_run", run_id=chosen_run(connection, rank).run_id)[0]
+    """Everything that is stored about the recording of a rank, and how its step was timed.
+
+    The clock is the median over the bare steps, where it was read after them.
+    """
+    found = fetch(connection, "report_run", run_id=chosen_run(connection, rank).run_id)[0]
+    found[TIMED] = "under the profiler" if found["step_bare_ns"] is None else "bare"
+    (clock,) = connection.execute(_CLOCK, [found["run_id"]]).fetchall()[0]
+    return found if clock is None else found | {"sm_clock_mhz": round(clock)}
 
 
 def mismatches(base: Mapping[str, Any], new: Mapping[str, Any]) -> list[Mismatch]:
-    """In what the two recordings differ, what matters most first; settings one by one."""
-    found = []
-    for kind, names in (("work", WORK), ("hardware", HARDWARE), ("other", OTHER)):
-        for name in names:
-            for what, old, young in _differing(name, base.get(name), new.get(name)):
-                found.append(Mismatch(what, _said(old), _said(young), kind))  # type: ignore[arg-type]
-    return found
+    """In what the two recordings differ, what matters most first; settings one by one.
+
+    What only one of them tells is no difference of work or hardware, but of what is known.
+    """
+    kinds = {name: kind for kind, names in _KINDS for name in names}
+    # The workload of somebody's trace is the name of its file.
+    foreign = base.get("mode") is None and new.get("mode") is None
+    return [
+        Mismatch(what, _said(old), _said(young), kind if _known(name, base, new) else "other")
+        for name, kind in kinds.items()
+        if not (foreign and name == "workload")
+        for what, old, young in _differing(name, base.get(name), new.get(name))
+    ]
+
+
+def _known(name: str, base: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    return base.get(name) is not None and new.get(name) is not None
 
 
 def _differing(name: str, base: Any, new: Any) -> Iterable[tuple[str, Any, Any]]:
@@ -228,9 +257,16 @@ def _differing(name: str, base: Any, new: Any) -> Iterable[tuple[str, Any, Any]]
         old, young = (_settings(value) for value in (base, new))
         keys = [key for key in {**old, **young} if old.get(key) != young.get(key)]
         return [(key, old.get(key), young.get(key)) for key in keys]
+    if name == "phases" and _phases(base) == _phases(new):
+        return []
     if name == "sm_clock_mhz" and base and new and abs(new / base - 1) <= _CLOCK_RATIO:
         return []
     return [] if base == new else [(_NAMES.get(name, name), base, new)]
+
+
+def _phases(text: str | None) -> list[str] | None:
+    """Without what the compiler or checkpointing does on its own: doing a forward again."""
+    return None if text is None else [part for part in text.split(",") if part != "recompute"]
 
 
 def _settings(text: str | None) -> dict[str, Any]:
@@ -294,31 +330,6 @@ def _parts(base: Comparison, new: Comparison) -> list[tuple[str, float | None, f
     old, young = ({part.kind: part.ns / 1e3 for part in side.parts} for side in (base, new))
     kinds = dict.fromkeys([*old, *young])
     return [(kind, old.get(kind), young.get(kind)) for kind in kinds]
-
-
-def arranged(
-    rows: Sequence[DifferenceRow], selection: Selection, order: Order
-) -> list[DifferenceRow]:
-    """Rows in tree order, siblings sorted, cut to a subtree and a depth."""
-    by_path = {row.path: row for row in rows}
-    children: dict[str | None, list[DifferenceRow]] = {}
-    for row in rows:
-        parent = row.parent
-        while parent is not None and parent not in by_path:
-            parent = parent.rpartition(".")[0] if parent else None
-        children.setdefault(parent, []).append(row)
-    tops = children.get(None, [])
-    if selection.module is not None:
-        tops = [by_path[find_module(selection.module, by_path)]]
-    pending = [(row, 0) for row in sorted(tops, key=_ORDERS[order])][::-1]
-    found = []
-    while pending:
-        row, depth = pending.pop()
-        found.append(replace(row, depth=depth))
-        if selection.depth is None or depth < selection.depth:
-            below = sorted(children.get(row.path, ()), key=_ORDERS[order])
-            pending += [(child, depth + 1) for child in below][::-1]
-    return found
 
 
 def _size(row: DifferenceRow) -> float:

@@ -1,12 +1,23 @@
-"""Find a module by the name a person typed."""
+"""Modules as a person names them, and in the order of the tree."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from difflib import get_close_matches
+from typing import Any, Protocol, TypeVar
 
 from cb_trace.errors import CbTraceError
 from cb_trace.reporters.safe_text import plain
+
+
+class _Row(Protocol):
+    @property
+    def path(self) -> str: ...
+    @property
+    def parent(self) -> str | None: ...
+
+
+Row = TypeVar("Row", bound=_Row)
 
 ROOT_NAMES = frozenset({"", "<root>", "."})
 
@@ -30,3 +41,34 @@ def _hint(name: str, paths: Collection[str]) -> str:
     if not close:
         return "'cb-trace query PROFILE module_tree' lists them"
     return "did you mean " + ", ".join(plain(path, 80) for path in close) + "?"
+
+
+def in_tree_order(
+    rows: Sequence[Row], *, module: str | None, depth: int | None, key: Callable[[Row], Any]
+) -> list[tuple[Row, int]]:
+    """Rows with their depth, in tree order, siblings sorted, cut to a subtree and a depth.
+
+    :raises CbTraceError: no such module.
+    """
+    by_path = {row.path: row for row in rows}
+    children: dict[str | None, list[Row]] = {}
+    for row in rows:
+        children.setdefault(_nearest_parent(row, by_path), []).append(row)
+    tops = children.get(None, []) if module is None else [by_path[find_module(module, by_path)]]
+    pending = [(row, 0) for row in sorted(tops, key=key)][::-1]
+    found = []
+    while pending:
+        row, level = pending.pop()
+        found.append((row, level))
+        if depth is None or level < depth:
+            below = sorted(children.get(row.path, ()), key=key)
+            pending += [(child, level + 1) for child in below][::-1]
+    return found
+
+
+def _nearest_parent(row: Row, by_path: Collection[str]) -> str | None:
+    """The parent that has a row; a module in which nothing ran has none."""
+    parent = row.parent
+    while parent is not None and parent not in by_path:
+        parent = parent.rpartition(".")[0] if parent else None
+    return parent

@@ -193,7 +193,8 @@ def _errors(placed: Sequence[Placed]) -> Counter:
         if item.slice.is_leaf and ratio is not None:
             end = item.slice.start_ns + item.slice.dur_ns
             steps += [(item.slice.start_ns, 100 * ratio), (end, 0.0)]
-    return Counter(events.ERROR_COUNTER, steps)
+    # Where one module ends as another begins, the other's error stands.
+    return Counter(events.ERROR_COUNTER, sorted(steps, key=lambda step: (step[0], step[1] != 0)))
 
 
 def _within(counters: Sequence[Counter], windows: Windows) -> list[Counter]:

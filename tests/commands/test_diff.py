@@ -37,6 +37,15 @@ def test_other_work_and_hardware_are_said_first_and_loudly(cli: Cli, tmp_path: P
     assert lines[2].startswith("NOT THE SAME HARDWARE: device NVIDIA H200 → NVIDIA A100.")
 
 
+def test_a_step_under_the_profiler_is_no_bare_step(cli: Cli, tmp_path: Path) -> None:
+    base, new = write_pair(tmp_path, step_bare_ns=None)
+    lines = cli("diff", base, new).out.splitlines()
+    assert lines[1].startswith("NOT THE SAME WORK: step timed bare → under the profiler.")
+    outcome = cli("diff", base, new, "--fail-above", "5%")
+    assert outcome.status == 2
+    assert "cannot hold a bare step against one under the profiler" in outcome.err
+
+
 def test_json_has_both_sides_and_their_links(cli: Cli, pair: tuple[Path, Path]) -> None:
     document = json.loads(cli("diff", *pair, "--format", "json").out)
     assert document["step"]["step_change_us"] == 111

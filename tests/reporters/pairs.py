@@ -33,8 +33,10 @@ def write_pair(
 
 def _run(step_us: int, **changes: Any) -> dict[str, Any]:
     ns = step_us * 1000
-    bounds = {"step_bare_low_ns": ns - 10_000, "step_bare_high_ns": ns + 10_000}
-    return run_row(step_bare_ns=ns, **bounds, **changes)
+    bare = {
+        "step_bare_ns": ns, "step_bare_low_ns": ns - 10_000, "step_bare_high_ns": ns + 10_000
+    }  # fmt: skip
+    return run_row(**{**bare, **changes})
 
 
 def _module(number: int, path: str, *, parent: int) -> dict[str, Any]:

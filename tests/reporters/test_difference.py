@@ -99,6 +99,28 @@ def test_what_is_not_the_same_is_said_by_kind() -> None:
     assert mismatches(base, dict(base)) == []
 
 
+def test_what_only_one_side_tells_is_no_other_work() -> None:
+    """Somebody's trace tells no settings; its workload is the name of its file."""
+    own = {"mode": "eager", "workload": "gpt", "settings": '{"batch": 1}', "sm_clock_mhz": 1980}
+    trace = {"mode": None, "workload": "a"}
+    assert {m.kind for m in mismatches(own, trace)} == {"work", "other"}
+    assert [m.what for m in mismatches(own, trace) if m.kind == "work"] == ["workload"]
+    assert mismatches(trace, {"mode": None, "workload": "b"}) == []
+
+
+def test_doing_a_forward_again_is_no_other_phase() -> None:
+    train = {"phases": "forward,backward,optimizer"}
+    assert mismatches(train, {"phases": "forward,backward,recompute,optimizer"}) == []
+    assert [m.what for m in mismatches(train, {"phases": "forward"})] == ["phases"]
+
+
+def test_steps_of_other_phases_have_no_change(tmp_path: Path) -> None:
+    difference = read(write_pair(tmp_path, phases="forward,backward"))
+    assert difference.step.delta is None
+    assert difference.parts == []
+    assert rows(difference)["h.0.mlp"].cost.delta == 80
+
+
 def test_two_without_a_common_phase_are_refused(tmp_path: Path, pair: tuple[Path, Path]) -> None:
     other = write_profile(
         tmp_path / "graph.duckdb",

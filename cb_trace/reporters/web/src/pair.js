@@ -99,7 +99,8 @@ export class PairView {
 
   figure(side, column, i) {
     const value = this.numbers(side, column)[i];
-    const absent = value === 0 && this.pair.at[side][i] < 0;
+    const at = this.pair.at[side][i];
+    const absent = value === 0 && (at < 0 || !this[side].present[at]);
     const [low, high] = BOUNDS[column]?.map((name) => (absent ? 0 : this.numbers(side, name)[i])) ?? [NaN, NaN];
     return { value, low, high };
   }
