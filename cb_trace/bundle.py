@@ -99,7 +99,7 @@ class SampleBlock:
 
     turn: int
     samples: int  # of the list they belong to, in order
-    dropped: int = 0  # left out of it, as the device was throttled
+    dropped: int = 0  # left out of it, as the device was throttled or the host slowed
     sm_clock_mhz: int | None = None  # None: unknown
     temperature_c: int | None = None
     limits: list[str] = field(default_factory=list)  # what held the clock down
@@ -149,6 +149,7 @@ class KnockoutRecord:
     deployment: Deployment
     base_ns: list[int] = field(default_factory=list)
     knocked_ns: list[int] = field(default_factory=list)
+    dropped: int = 0  # pairs left out of them, as the host was slowed
     skipped: str | None = None  # the reason; then no samples
 
 
@@ -164,6 +165,7 @@ class SpeedupRecord:
     deployment: Deployment
     base_ns: list[int] = field(default_factory=list)
     faster_ns: list[int] = field(default_factory=list)
+    dropped: int = 0  # pairs left out of them, as the host was slowed
     skipped: str | None = None  # the reason; then no samples
 
 

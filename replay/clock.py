@@ -35,7 +35,7 @@ _SM_CLOCK, _GPU_TEMPERATURE = 1, 0  # NVML_CLOCK_SM, NVML_TEMPERATURE_GPU
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The device at one moment; None is unknown. ``limits`` held its clock down."""
+    """The device at one moment; None is unknown. ``limits`` held its clock, or the host, down."""
 
     sm_clock_mhz: int | None = None
     temperature_c: int | None = None
@@ -94,7 +94,7 @@ def reading_of(
 def sound(readings: Sequence[Reading]) -> list[bool]:
     """Which blocks of samples count, by the reading after each.
 
-    Those of a throttled device do not, unless there are no others: then all do.
+    Those of a throttled device or a slowed host do not, unless there are no others: then all do.
     """
     fine = [not reading.throttled for reading in readings]
     return fine if any(fine) else [True] * len(fine)

@@ -20,7 +20,14 @@ from cb_trace.replay.inputs import plan_inputs
 from cb_trace.replay.methods import FORWARD
 from cb_trace.replay.series import Series
 from cb_trace.replay.tensors import UncopyableError
-from cb_trace.replay.timing import Run, calls_per_sample, settle, synchronize, time_block
+from cb_trace.replay.timing import (
+    Run,
+    Timed,
+    calls_per_sample,
+    settle,
+    synchronize,
+    time_block,
+)
 
 WARMUP_SECONDS = 0.03
 WARMUP_CALLS = 3
@@ -105,7 +112,7 @@ class IsolatedCall:
         with torch.inference_mode(False), torch.no_grad():
             return plan_inputs(self._thawed.args, self._thawed.kwargs, set()).given
 
-    def _backward(self, condition: Condition, sampling: Sampling, series: Series) -> list[int]:
+    def _backward(self, condition: Condition, sampling: Sampling, series: Series) -> Timed:
         """Bare samples of the backward, its forward outside the windows."""
         if condition == "graph":
             return self._backward_graph(sampling, series)
@@ -114,7 +121,7 @@ class IsolatedCall:
             return self._cold(run, self.sweep, sampling, series)
         return self._hot(run, None, sampling, series)
 
-    def _backward_graph(self, sampling: Sampling, series: Series) -> list[int]:
+    def _backward_graph(self, sampling: Sampling, series: Series) -> Timed:
         """The backward captured alone: it runs on the streams of its forward, so that runs on the
         capturing one, outside the graph, and the inputs, which are part of it, are made there.
         """
@@ -170,7 +177,7 @@ class IsolatedCall:
         if self.restores:
             self._restore()
 
-    def measure(self, kind: Kind, sampling: Sampling, series: Series) -> list[int]:
+    def measure(self, kind: Kind, sampling: Sampling, series: Series) -> Timed:
         """A block of bare samples of one phase and condition, to be added to ``series``.
 
         :raises SkippedError: there can be none.
@@ -191,7 +198,7 @@ class IsolatedCall:
         settle(captured.replay, self._device)
         return self._hot(captured.replay, None, sampling, series)
 
-    def _hot(self, run: Run, prepare: Run | None, sampling: Sampling, series: Series) -> list[int]:
+    def _hot(self, run: Run, prepare: Run | None, sampling: Sampling, series: Series) -> Timed:
         long = 0.0 if series.blocks else min(WARMUP_SECONDS, sampling.seconds)
         single = self._warm_up(run, prepare, long)
         if not series.calls_per_sample:
@@ -199,7 +206,7 @@ class IsolatedCall:
         calls = series.calls_per_sample
         return self._block(run, prepare, sampling, series, single * calls)
 
-    def _cold(self, run: Run, flush: Run, sampling: Sampling, series: Series) -> list[int]:
+    def _cold(self, run: Run, flush: Run, sampling: Sampling, series: Series) -> Timed:
         begin = time.perf_counter()
         flush()
         run()
@@ -217,7 +224,7 @@ class IsolatedCall:
         sample_seconds: float,
         *,
         queued: bool = False,
-    ) -> list[int]:
+    ) -> Timed:
         return time_block(
             run,
             self._device,

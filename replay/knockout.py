@@ -125,6 +125,7 @@ class Outcome:
     deployment: Deployment
     base_ns: list[int] = field(default_factory=list)
     changed_ns: list[int] = field(default_factory=list)
+    dropped: int = 0
     skipped: str | None = None
 
 
@@ -246,9 +247,10 @@ class Knockout:
         # As the bare steps are timed: eager steps back to back hide the start of each in the one
         # before it, and would be the steps of another loop.
         calls = 1 if deployment == "eager" else None
-        pairs = time_pairs(
+        found = time_pairs(
             base, changed, self._device, min_pairs=least, max_seconds=seconds, calls=calls
         )
+        pairs = (found.first_ns, found.second_ns, found.dropped)
         self.outcomes.append(Outcome(job, deployment, *pairs))
 
 
@@ -280,6 +282,7 @@ def knock_out(  # noqa: PLR0917 - the parts of one measurement, named at every c
             deployment=o.deployment,
             base_ns=o.base_ns,
             knocked_ns=o.changed_ns,
+            dropped=o.dropped,
             skipped=o.skipped,
         )
         for o in knockout.outcomes
@@ -307,6 +310,7 @@ def speed_up(
             deployment=o.deployment,
             base_ns=o.base_ns,
             faster_ns=o.changed_ns,
+            dropped=o.dropped,
             skipped=o.skipped,
         )
         for o in measured.outcomes

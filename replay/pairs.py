@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from cb_trace.replay.timing import Run, calls_per_sample, noise, time_block
+from cb_trace.replay.timing import Run, Taken, calls_per_sample, host_of, noise, window_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +16,15 @@ class Side:
 
     run: Run
     ready: Run | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Bare wall nanoseconds of two runs in turn, a pair a place of both lists."""
+
+    first_ns: list[int]
+    second_ns: list[int]
+    dropped: int = 0  # pairs left out, since the host was slowed meanwhile
 
 
 def time_pairs(
@@ -27,35 +36,36 @@ def time_pairs(
     max_seconds: float = 2.0,
     noise_ratio: float = 0.005,
     calls: int | None = None,
-) -> tuple[list[int], list[int]]:
-    """Bare wall nanoseconds of two runs in turn, a pair a place of both lists.
+) -> Pairs:
+    """Time two runs in turn.
 
     Every other pair is the other way round (A B, B A, …): what a run leaves to the next, and a
     steady drift, fall on both. Sampling ends at ``max_seconds``, or before when the differences'
     median is known to ``noise_ratio`` of itself; with ``min_pairs`` at the least in either case.
+    Pairs of a slowed host are left out where there are ``min_pairs`` others.
 
     :param calls: how many runs back to back make one window; None: as many as dwarf the timer.
     """
     if first.ready is not None:
         first.ready()
     calls = calls or calls_per_sample(first.run, device)
+    host = host_of(device)
     one: list[int] = []
     other: list[int] = []
+    lost = Taken(min_pairs)  # of the first by the second
     begin = time.perf_counter()
     while True:
+        clear = host is None or host.seek()
         turn = ((first, one), (second, other))
         for side, samples in turn if len(one) % 2 == 0 else turn[::-1]:
-            samples.append(_window(side, device, calls))
-        if len(one) < min_pairs:
+            samples.append(window_ns(side.run, device, calls, side.ready))
+        lost.add(one[-1] - other[-1], clear=clear and (host is None or host.full()))
+        if lost.enough < min_pairs:
             continue
-        differences = [a - b for a, b in zip(one, other, strict=True)]
-        sure = len(one) >= 3 * min_pairs and noise(differences) <= noise_ratio
+        differences = lost.timed().ns
+        sure = len(differences) >= 3 * min_pairs and noise(differences) <= noise_ratio
         if sure or time.perf_counter() - begin >= max_seconds:
-            return one, other
-
-
-def _window(side: Side, device: torch.device, calls: int) -> int:
-    once = time_block(
-        side.run, device, min_samples=1, min_seconds=0.0, calls=calls, before=side.ready
-    )
-    return once[0]
+            places = lost.places()
+            return Pairs(
+                [one[p] for p in places], [other[p] for p in places], len(one) - len(places)
+            )

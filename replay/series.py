@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cb_trace.bundle import SampleBlock
 from cb_trace.replay.clock import Reading, sound
-from cb_trace.replay.timing import noise
+from cb_trace.replay.host import SLOWED
+from cb_trace.replay.timing import Timed, noise
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,14 @@ class Block:
     turn: int
     ns: tuple[int, ...]
     reading: Reading = field(default_factory=Reading)
+    dropped: int = 0  # samples left out, as the host was slowed meanwhile
+
+
+def block_of(turn: int, timed: Timed, reading: Reading) -> Block:
+    """A block as it was timed; a host that was slowed throughout is among its limits."""
+    if timed.slowed:
+        reading = replace(reading, limits=(*reading.limits, SLOWED))
+    return Block(turn, tuple(timed.ns), reading, timed.dropped)
 
 
 @dataclass(slots=True)
@@ -44,7 +53,7 @@ class Series:
 
     def dropped(self) -> int:
         """How many do not count."""
-        return sum(len(block.ns) for block, counts in self._judged() if not counts)
+        return sum(_dropped(block, counts) for block, counts in self._judged())
 
     def records(self) -> list[SampleBlock]:
         """The blocks for the manifest."""
@@ -52,7 +61,7 @@ class Series:
             SampleBlock(
                 turn=block.turn,
                 samples=len(block.ns) if counts else 0,
-                dropped=0 if counts else len(block.ns),
+                dropped=_dropped(block, counts),
                 sm_clock_mhz=block.reading.sm_clock_mhz,
                 temperature_c=block.reading.temperature_c,
                 limits=list(block.reading.limits),
@@ -63,6 +72,10 @@ class Series:
     def _judged(self) -> list[tuple[Block, bool]]:
         counts = sound([block.reading for block in self.blocks])
         return list(zip(self.blocks, counts, strict=True))
+
+
+def _dropped(block: Block, counts: bool) -> int:
+    return block.dropped + (0 if counts else len(block.ns))
 
 
 def clock_notes(series: Sequence[Series]) -> tuple[str, int]:

@@ -11,9 +11,12 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 
 import torch
+
+from cb_trace.replay.host import Host
 
 WINDOW_FACTOR = 200  # a window this many empty windows long loses 0.5 % to the correction at most
 MIN_WINDOW_NS = 100_000
@@ -21,8 +24,18 @@ MAX_CALLS = 10_000
 JUDGE_FACTOR = 1.1  # judging sorts all samples, so it waits until there are a tenth more
 
 SETTLED_SECONDS = 0.02
+PATIENCE = 4  # so many samples of a slowed host stand for one, so that sampling comes to an end
 
 Run = Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """Samples in the order taken. Where the host was ``slowed`` in nearly all, these are all."""
+
+    ns: list[int]
+    dropped: int = 0  # left out, since the host was slowed meanwhile
+    slowed: bool = False
 
 
 def synchronize(device: torch.device) -> None:
@@ -58,7 +71,7 @@ def time_block(
     queued: bool = False,
     prior: Sequence[int] = (),
     floor: int = 3,
-) -> list[int]:
+) -> Timed:
     """Bare wall nanoseconds of one run, one entry a sample.
 
     A sample is the window of ``calls`` runs back to back, less the empty window, over ``calls``.
@@ -69,21 +82,72 @@ def time_block(
     ``before`` runs ahead of every window. The device is then synchronised, so that the window
     opens on an empty queue; with ``queued`` it is not, and the window opens when the device is
     through with ``before``, which hides the launch cost of a short run.
+
+    Samples of a host that was slowed (:mod:`cb_trace.replay.host`) are left out where there are
+    ``floor`` others.
     """
     empty = empty_window_ns(device) if not queued else _queued_empty_window_ns(before, device)
-    samples: list[int] = []
+    host = host_of(device)
+    taken = Taken(floor)
     begin, judged_at = time.perf_counter(), 0.0
     while True:
+        clear = host is None or host.seek()
         window = _window_ns(run, device, calls, before, queued=queued)
-        samples.append(max(0, round((window - empty) / calls)))
+        clear = clear and (host is None or host.full())
+        taken.add(max(0, round((window - empty) / calls)), clear=clear)
         elapsed = time.perf_counter() - begin
-        if len(samples) >= floor and elapsed >= max_seconds:
-            return samples
-        if len(samples) < max(min_samples, judged_at) or elapsed < min_seconds:
+        if len(taken) >= floor and elapsed >= max_seconds:
+            return taken.timed()
+        if taken.enough < max(min_samples, judged_at) or elapsed < min_seconds:
             continue
+        samples = taken.timed().ns
         if noise_ratio is None or noise([*prior, *samples]) <= noise_ratio:
-            return samples
-        judged_at = len(samples) * JUDGE_FACTOR
+            return taken.timed()
+        judged_at = taken.enough * JUDGE_FACTOR
+
+
+class Taken:
+    """Samples, or other figures, as they are taken, each with whether the host ran clear."""
+
+    def __init__(self, floor: int) -> None:
+        self._all: list[tuple[int, bool]] = []
+        self._clear, self._floor = 0, floor
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    @property
+    def enough(self) -> float:
+        """How many there are, slowed ones for a part."""
+        return self._clear + (len(self._all) - self._clear) / PATIENCE
+
+    def add(self, ns: int, *, clear: bool) -> None:
+        """One more."""
+        self._all.append((ns, clear))
+        self._clear += clear
+
+    def places(self) -> list[int]:
+        """Which of them count: the clear ones, or all where those are fewer than the floor."""
+        every = self._clear < self._floor
+        return [place for place, (_, clear) in enumerate(self._all) if every or clear]
+
+    def timed(self) -> Timed:
+        """Those that count."""
+        places = self.places()
+        slowed = self._clear < min(self._floor, len(self._all))
+        return Timed([self._all[p][0] for p in places], len(self._all) - len(places), slowed)
+
+
+@cache
+def host_of(device: torch.device) -> Host | None:
+    """What watches the host, where it only launches; on the CPU it is the device itself."""
+    return Host() if device.type == "cuda" else None
+
+
+def window_ns(run: Run, device: torch.device, calls: int, before: Run | None = None) -> int:
+    """One sample, whatever the host does: see :func:`time_block`."""
+    window = _window_ns(run, device, calls, before)
+    return max(0, round((window - empty_window_ns(device)) / calls))
 
 
 def calls_per_sample(run: Run, device: torch.device) -> int:

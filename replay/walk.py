@@ -37,7 +37,7 @@ from cb_trace.replay.isolated import (
 from cb_trace.replay.kernels import kernel_session, profile_call
 from cb_trace.replay.likes import DEVICE, HOST, Place, Seen
 from cb_trace.replay.schedule import MOST_TURNS, TURNS, Schedule
-from cb_trace.replay.series import Block, Series, clock_notes
+from cb_trace.replay.series import Series, block_of, clock_notes
 from cb_trace.replay.storages import CudaMeter
 from cb_trace.replay.tree import modules_by_path, sharded
 
@@ -250,11 +250,11 @@ class Replayer:
             seconds,
         )
         try:
-            samples = ready.measure(kind, sampling, series)
+            timed = ready.measure(kind, sampling, series)
         except SkippedError as error:
             series.skipped = str(error)
             return
-        series.blocks.append(Block(turn, tuple(samples), self._clock.read()))
+        series.blocks.append(block_of(turn, timed, self._clock.read()))
         schedule.learn(key, series.median_ns() * self._captures.calls_of(call))
         if turn == 0 and kind == ("forward", "hot") and ready.restores:
             detail = "every sample is one call, as inputs or state are put back between calls"

@@ -12,7 +12,7 @@ from cb_trace.bundle import Deployment, Note, SampleKind, StepSamples
 from cb_trace.capture.options import RecordOptions
 from cb_trace.capture.step import Step
 from cb_trace.replay.clock import Clock
-from cb_trace.replay.series import Block, Series
+from cb_trace.replay.series import Series, block_of
 from cb_trace.replay.timing import SETTLED_SECONDS, calls_per_sample, settle, time_block
 
 BLOCKS = 4  # before each turn of the modules alone, and after the last
@@ -67,14 +67,14 @@ class BareSteps:
             series.calls_per_sample = calls_per_sample(run, self._device) if many else 1
         # What ran since the last block has left other caches and another clock.
         settle(run, self._device, SETTLED_SECONDS if deployment == "graph" else 0.0)
-        samples = time_block(
+        timed = time_block(
             run,
             self._device,
             min_samples=-(-self._options.bare_samples // BLOCKS),
             min_seconds=self._options.bare_seconds / BLOCKS,
             calls=series.calls_per_sample,
         )
-        series.blocks.append(Block(turn, tuple(samples), self._clock.read()))
+        series.blocks.append(block_of(turn, timed, self._clock.read()))
 
 
 def _samples(kind: SampleKind, deployment: Deployment, series: Series) -> StepSamples:

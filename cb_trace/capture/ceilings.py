@@ -197,10 +197,8 @@ def _seconds(run: Callable[[], object], device: torch.device) -> float:
         if time.perf_counter() - begin > 0.3:
             break
     calls = calls_per_sample(run, device)
-    samples = time_block(
-        run, device, calls=calls, min_samples=10, min_seconds=0.15, max_seconds=0.8
-    )
-    return max(median(samples), 1) * 1e-9
+    timed = time_block(run, device, calls=calls, min_samples=10, min_seconds=0.15, max_seconds=0.8)
+    return max(median(timed.ns), 1) * 1e-9
 
 
 def _chosen(found: list[CeilingRecord]) -> list[CeilingRecord]:

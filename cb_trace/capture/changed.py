@@ -16,6 +16,7 @@ from cb_trace.capture.owners import Owners
 from cb_trace.capture.tree import ModuleTree
 from cb_trace.capture.variants import CompiledWay
 from cb_trace.errors import CbTraceError
+from cb_trace.replay.host import SLOWED
 from cb_trace.replay.knockout import (
     Job,
     KnockoutOptions,
@@ -61,8 +62,11 @@ class ChangedSteps:
 
     @property
     def notes(self) -> list[Note]:
-        """What a reader must know of how they were compiled."""
-        return self._compiled.notes if self._compiled else []
+        """What a reader must know of how they were compiled, and what was left out."""
+        dropped = sum(r.dropped for r in self.knockouts) + sum(r.dropped for r in self.speedups)
+        detail = "pairs of steps with and without a change were left out"
+        slowed = [Note(reason=SLOWED, detail=detail, count=dropped)] if dropped else []
+        return [*(self._compiled.notes if self._compiled else []), *slowed]
 
     def part(self, how: Deployed, turn: int, replays: Sequence[ReplayRecord]) -> None:
         """A part of the modules to knock out, chosen by what is known of them alone by now; the

@@ -119,8 +119,8 @@ def test_a_graph_of_launch_bound_work_beats_the_eager_run() -> None:
 
     captured = capture_graph(run, GPU)
     assert captured.reason is None
-    eager = statistics.median(time_block(run, GPU, min_samples=20, min_seconds=0))
-    graph = statistics.median(time_block(captured.replay, GPU, min_samples=20, min_seconds=0))
+    eager = statistics.median(time_block(run, GPU, min_samples=20, min_seconds=0).ns)
+    graph = statistics.median(time_block(captured.replay, GPU, min_samples=20, min_seconds=0).ns)
     assert graph < eager
 
 
@@ -146,9 +146,9 @@ def test_an_event_window_agrees_with_the_clock_on_long_work() -> None:
         run()
         torch.cuda.synchronize(GPU)
 
-    events = statistics.median(time_block(run, GPU, min_samples=15, min_seconds=0, calls=5))
+    events = statistics.median(time_block(run, GPU, min_samples=15, min_seconds=0, calls=5).ns)
     clock = statistics.median(
-        time_block(clocked, torch.device("cpu"), min_samples=15, min_seconds=0)
+        time_block(clocked, torch.device("cpu"), min_samples=15, min_seconds=0).ns
     )
     assert 0.5 < events / clock < 1.5
     assert 0 < empty_window_ns(GPU) < 1_000_000

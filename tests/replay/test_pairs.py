@@ -7,7 +7,9 @@ from functools import partial
 import pytest
 import torch
 
-from cb_trace.replay.pairs import Side, time_pairs
+from cb_trace.replay import pairs
+from cb_trace.replay.pairs import Pairs, Side, time_pairs
+from tests.replay.test_timing import ScriptedHost
 
 CPU = torch.device("cpu")
 
@@ -21,7 +23,8 @@ def test_pairs_turn_round_and_each_side_is_made_ready_first() -> None:
 
     first = Side(lambda: slow("a"), lambda: seen.append("ready a"))
     second = Side(lambda: slow("b"), lambda: seen.append("ready b"))
-    one, other = time_pairs(first, second, CPU, min_pairs=3, max_seconds=0.0)
+    found = time_pairs(first, second, CPU, min_pairs=3, max_seconds=0.0)
+    one, other = found.first_ns, found.second_ns
     assert (len(one), len(other)) == (3, 3)
     assert all(ns > 0 for ns in [*one, *other])
     windows = [name for name, before in zip(seen[1:], seen, strict=False) if name != before]
@@ -32,8 +35,8 @@ def test_pairs_turn_round_and_each_side_is_made_ready_first() -> None:
 
 def test_nothing_has_to_be_made_ready() -> None:
     run = Side(lambda: sum(range(20_000)))
-    one, other = time_pairs(run, run, CPU, min_pairs=2, max_seconds=0.0)
-    assert len(one) == len(other) == 2
+    found = time_pairs(run, run, CPU, min_pairs=2, max_seconds=0.0)
+    assert len(found.first_ns) == len(found.second_ns) == 2
 
 
 @pytest.mark.parametrize("calls", [1, 4])
@@ -44,6 +47,16 @@ def test_a_window_holds_as_many_calls_as_asked_for(calls: int) -> None:
         ran[name] += 1
 
     sides = [Side(partial(count, name)) for name in ran]
-    one, other = time_pairs(sides[0], sides[1], CPU, min_pairs=3, max_seconds=0.0, calls=calls)
-    assert (len(one), len(other)) == (3, 3)
+    found = time_pairs(sides[0], sides[1], CPU, min_pairs=3, max_seconds=0.0, calls=calls)
+    assert (len(found.first_ns), len(found.second_ns)) == (3, 3)
     assert ran == {"first": 3 * calls, "second": 3 * calls}
+
+
+def test_pairs_of_a_slowed_host_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    host, lengths = ScriptedHost("..#..", "..#."), iter(range(100, 200))
+    monkeypatch.setattr(pairs, "host_of", lambda _: host)
+    monkeypatch.setattr(pairs, "window_ns", lambda *_: next(lengths))
+    run = Side(lambda: None)
+    found = time_pairs(run, run, CPU, min_pairs=3, max_seconds=0.0, calls=1)
+    # Every other pair is the other way round; the third is slowed ahead of it, the fourth after.
+    assert found == Pairs([100, 103, 108], [101, 102, 109], 2)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from cb_trace.bundle import SampleBlock
 from cb_trace.replay.clock import Reading
-from cb_trace.replay.series import Block, Series, clock_notes
+from cb_trace.replay.series import Block, Series, block_of, clock_notes
+from cb_trace.replay.timing import Timed
 
 FINE = Reading(1980, 45)
 HOT = Reading(1200, 91, ("thermal slowdown",))
@@ -51,3 +52,14 @@ def test_without_a_reader_it_says_unknown() -> None:
 def test_a_series_without_samples() -> None:
     series = Series(skipped="no inputs")
     assert (series.samples(), series.median_ns(), series.noise()) == ([], 0, float("inf"))
+
+
+def test_a_block_of_a_slowed_host_is_dropped_where_there_is_another() -> None:
+    slowed, clear = Timed([20, 21], slowed=True), Timed([10, 11], dropped=4)
+    series = Series([block_of(0, slowed, FINE), block_of(1, clear, FINE)])
+    assert (series.samples(), series.dropped()) == ([10, 11], 6)
+    assert [b.limits for b in series.records()] == [["host slowed"], []]
+    assert [(b.samples, b.dropped) for b in series.records()] == [(0, 2), (2, 4)]
+    assert "host slowed after 1, 6 samples dropped" in clock_notes([series])[0]
+    alone = Series([block_of(0, slowed, FINE)])
+    assert (alone.samples(), alone.dropped()) == ([20, 21], 0)

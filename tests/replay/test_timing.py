@@ -9,7 +9,14 @@ import torch
 
 from cb_trace.replay import timing
 from cb_trace.replay.graph import capture_graph
-from cb_trace.replay.timing import calls_per_sample, empty_window_ns, noise, settle, time_block
+from cb_trace.replay.timing import (
+    Timed,
+    calls_per_sample,
+    empty_window_ns,
+    noise,
+    settle,
+    time_block,
+)
 
 CPU = torch.device("cpu")
 
@@ -47,7 +54,7 @@ def test_one_entry_a_sample_and_calls_back_to_back() -> None:
     log: list[str] = []
     samples = time_block(
         Counted("run", log), CPU, min_samples=4, min_seconds=0, calls=3, before=Counted("-", log)
-    )
+    ).ns
     assert len(samples) == 4
     assert log == ["-", "run", "run", "run"] * 4
     assert all(sample >= 0 for sample in samples)
@@ -55,19 +62,19 @@ def test_one_entry_a_sample_and_calls_back_to_back() -> None:
 
 def test_sampling_goes_on_for_min_seconds() -> None:
     log: list[str] = []
-    assert len(time_block(Counted("run", log), CPU, min_samples=1, min_seconds=0.02)) > 1
+    assert len(time_block(Counted("run", log), CPU, min_samples=1, min_seconds=0.02).ns) > 1
 
 
 def test_max_seconds_ends_it_with_three_samples_at_the_least() -> None:
     log: list[str] = []
-    assert len(time_block(Counted("run", log), CPU, min_samples=50, max_seconds=0)) == 3
+    assert len(time_block(Counted("run", log), CPU, min_samples=50, max_seconds=0).ns) == 3
 
 
 def test_low_noise_ends_it_at_min_samples() -> None:
     log: list[str] = []
     samples = time_block(
         Counted("run", log), CPU, min_samples=5, min_seconds=0, noise_ratio=math.inf
-    )
+    ).ns
     assert len(samples) == 5
 
 
@@ -75,8 +82,46 @@ def test_high_noise_goes_on_to_max_seconds() -> None:
     log: list[str] = []
     samples = time_block(
         Counted("run", log), CPU, min_samples=3, min_seconds=0, noise_ratio=-1.0, max_seconds=0.02
-    )
+    ).ns
     assert len(samples) > 3
+
+
+class ScriptedHost:
+    """Tells ahead of every window and after it whether the host runs at full speed."""
+
+    def __init__(self, ahead: str, after: str) -> None:
+        self._ahead, self._after = iter(ahead), iter(after)
+
+    def seek(self) -> bool:
+        return next(self._ahead) == "."
+
+    def full(self) -> bool:
+        return next(self._after) == "."
+
+
+@pytest.mark.parametrize(
+    ("ahead", "after", "kept", "dropped", "slowed"),
+    [
+        ("....", "....", [1, 2, 3, 4], 0, False),
+        ("#....#.", "...#.", [2, 3, 4, 7], 3, False),  # asked after only where it was clear ahead
+        ("#" * 16, "", list(range(1, 17)), 0, True),  # four stand for one
+        ("#.######" + "#" * 5, ".", list(range(1, 14)), 0, True),
+    ],
+)
+def test_samples_of_a_slowed_host_do_not_count(  # noqa: PLR0917 - a table of cases
+    monkeypatch: pytest.MonkeyPatch,
+    ahead: str,
+    after: str,
+    kept: list[int],
+    dropped: int,
+    slowed: bool,
+) -> None:
+    host, lengths = ScriptedHost(ahead, after), iter(range(1, 100))
+    monkeypatch.setattr(timing, "host_of", lambda _: host)
+    monkeypatch.setattr(timing, "_window_ns", lambda *_, **__: next(lengths))
+    monkeypatch.setattr(timing, "empty_window_ns", lambda _: 0)
+    timed = time_block(lambda: None, CPU, min_samples=4, min_seconds=0)
+    assert timed == Timed(kept, dropped, slowed)
 
 
 def test_short_runs_are_batched_and_long_ones_are_not() -> None:
