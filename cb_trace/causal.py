@@ -15,26 +15,30 @@ from cb_trace.bundle_frames import note_frame
 from cb_trace.ingest_run import Context, Ingest, Split, attribute, events_of
 
 
-def append_marginal(
+def append_predictions(
     *,
     run: Ingest,
     context: Context,
     split: Split,
     replay: pl.DataFrame,
+    speedup: pl.DataFrame,
     bare: Mapping[Deployment, analysis.BareStep],
     device_type: str | None,
     sequence: pl.DataFrame | None,
-) -> pl.DataFrame:
-    """Fill tables ``overhead`` and ``marginal`` of one recording; the rows of the latter."""
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Fill tables ``overhead``, ``marginal`` and ``speedup``; the rows of the latter two."""
     run.progress("marginal costs")
     parts = _parts(run, context, replay)
-    steps = {} if device_type == "cpu" else deployed_programs(context, list(bare))
-    parts = analysis.with_together(parts, steps, bare, _alone_ns(sequence))
-    if "eager" in steps:
+    on_cpu = device_type == "cpu"
+    steps: dict[Deployment, list[analysis.Program]] = {}
+    if not on_cpu or speedup.height:
+        steps = deployed_programs(context, list(bare))
+    parts = analysis.with_together(parts, steps, bare, analysis.times_alone(sequence))
+    if "eager" in steps and not on_cpu:
         found = analysis.host_overheads(steps["eager"], parts, run_id=context.run_id)
         run.append("overhead", found)
-    rows = analysis.marginal_costs(
-        steps,
+    marginal = analysis.marginal_costs(
+        {} if on_cpu else steps,
         context.module,
         split.partition,
         split.cost_bounds,
@@ -43,42 +47,22 @@ def append_marginal(
         bare=bare,
         device_type=device_type,
     )
-    run.append("marginal", rows)
-    return rows
-
-
-def append_speedups(
-    *,
-    run: Ingest,
-    context: Context,
-    replay: pl.DataFrame,
-    speedup: pl.DataFrame,
-    bare: Mapping[Deployment, analysis.BareStep],
-) -> pl.DataFrame:
-    """Fill table ``speedup`` of one recording, predictions included; its rows."""
-    if not speedup.is_empty():
-        parts = _parts(run, context, replay)
-        steps = {
+    run.append("marginal", marginal)
+    if speedup.height:
+        scaled = {
             deployment: scaled_steps(programs, deployment, bare[deployment], parts)
-            for deployment, programs in deployed_programs(context, list(bare)).items()
+            for deployment, programs in steps.items()
             if programs
         }
-        speedup = predicted_speedups(speedup, steps, context.module)
+        speedup = predicted_speedups(speedup, scaled, context.module)
     run.append("speedup", speedup)
-    return speedup
+    return marginal, speedup
 
 
 def _parts(run: Ingest, context: Context, replay: pl.DataFrame) -> analysis.Parts:
     calls = (context.source or context).found.module_call
     kernels = pl.DataFrame(run.connection.table("replay_kernel"))
     return analysis.isolated_parts(replay, kernels, calls, context.module)
-
-
-def _alone_ns(sequence: pl.DataFrame | None) -> dict[int, float]:
-    """How long each kernel takes with none beside it, where a sequence run says."""
-    if sequence is None:
-        return {}
-    return dict(sequence.group_by("kernel_id").agg(pl.col("ns").median()).iter_rows())
 
 
 def append_sequence(run: Ingest, context: Context, traces: Sequence[int]) -> pl.DataFrame | None:

@@ -132,7 +132,7 @@ def _check_readable(source: Path) -> None:
 
 
 def _ingest_bundle(run: Ingest, bundle: Bundle) -> str:
-    from cb_trace.causal import append_marginal, append_sequence, append_speedups
+    from cb_trace.causal import append_predictions, append_sequence
     from cb_trace.conduct_work import append_work
 
     manifest = bundle.manifest
@@ -151,9 +151,9 @@ def _ingest_bundle(run: Ingest, bundle: Bundle) -> str:
     for context in contexts[:1]:  # the first rank's; ranks of one run are not averaged
         sequence = append_sequence(run, context, loaded.get("sequence", [])[:1])
         split = analyse(run, context, device_type, frames.bare)
-        marginal = append_marginal(
-            run=run, context=context, split=split, replay=replay, bare=frames.bare,
-            device_type=device_type, sequence=sequence,
+        marginal, speedup = append_predictions(
+            run=run, context=context, split=split, replay=replay, speedup=frames.speedup,
+            bare=frames.bare, device_type=device_type, sequence=sequence,
         )  # fmt: skip
         speedup = append_speedups(
             run=run, context=context, replay=replay, speedup=frames.speedup, bare=frames.bare

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from cb_trace import analysis
+from cb_trace import analysis, attribution
 from cb_trace.analysis.changes import Change, Kind, changed_step
 from cb_trace.analysis.marginal import Scaled, scaled_steps
 from cb_trace.analysis.overheads import pooled, with_overheads
@@ -175,12 +175,13 @@ class _Recorded:
     eager: analysis.StepEvents
     graph: analysis.StepEvents
     parts: analysis.Parts
+    alone_ns: dict[int, float]  # of kernels of a step on several streams, by the sequence run
 
     def scaled(self) -> dict[Deployment, Scaled]:
         """The programs of each deployment that was timed bare, scaled to it."""
         events = {"eager": self.eager, "graph": self.graph}
         steps = {name: analysis.programs(events[name]) for name in self.bare}
-        parts = analysis.with_together(self.parts, steps, self.bare, {})
+        parts = analysis.with_together(self.parts, steps, self.bare, self.alone_ns)
         return {
             name: scaled_steps(steps[name], name, target, parts)
             for name, target in self.bare.items()
@@ -208,7 +209,30 @@ def _recorded(connection: DuckDBPyConnection, run_id: str, module: pl.DataFrame)
         eager.module_call,
         module,
     )
-    return _Recorded(bare, eager, events, parts)
+    alone_ns = _times_alone(connection, run_id, recorded, events)
+    return _Recorded(bare, eager, events, parts, alone_ns)
+
+
+def _times_alone(
+    connection: DuckDBPyConnection, run_id: str, recorded: int, found: analysis.StepEvents
+) -> dict[int, float]:
+    """As the ingest found it, which does not keep it; nothing where all runs on one stream."""
+    sequence = _trace(connection, run_id, "sequence")
+    inside = found.kernel.drop_nulls("step")
+    if sequence is None or inside.select("device", "stream").n_unique() < 2:
+        return {}
+    attributed = attribution.Attributed(found.module_call, found.kernel_module)
+    in_turn = attribution.serial(_trace_events(connection, recorded))
+    reference = attribution.reference(in_turn, attributed)
+    times = attribution.sequence_times(_trace_events(connection, sequence), reference)
+    return analysis.times_alone(times)
+
+
+def _trace_events(connection: DuckDBPyConnection, trace_id: int) -> attribution.TraceEvents:
+    tables = attribution.TraceEvents.__dataclass_fields__
+    return attribution.TraceEvents(
+        **{table: _rows(connection, table, "trace_id = ?", trace_id) for table in tables}
+    )
 
 
 def _trace(connection: DuckDBPyConnection, run_id: str, role: str) -> int | None:

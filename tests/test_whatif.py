@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from cb_trace.bundle import StepSamples
+from cb_trace.bundle import (
+    SpeedupRecord,
+    StepSamples,
+    TraceRecord,
+    file_sha256,
+    open_bundle,
+    write_bundle,
+)
 from cb_trace.conduct import ingest
 from cb_trace.errors import CbTraceError
+from cb_trace.range_names import range_name
+from cb_trace.store import open_profile
 from cb_trace.whatif import Wish, parse_setting, what_if, with_overheads_of
 from tests.bundles import run_record, write_net_bundle
+from tests.kineto import Event, annotation, event, kernel, launch, op, write_trace
 
 
 @pytest.fixture(scope="module")
@@ -65,3 +76,59 @@ def test_settings() -> None:
     assert parse_setting("h.0.mlp=0.5x") == Wish("set", "h.0.mlp", 0.5)
     assert parse_setting("a=50%") == Wish("set", "a", 0.5)
     assert parse_setting("=2") == Wish("set", "", 2.0)
+
+
+def two_streams(number: int) -> list[Event]:
+    """Two kernels of 80 µs that run at once on two streams."""
+    at, first = 1000.0 + 200 * number, 10 * number + 1
+    return [
+        annotation(f"ProfilerStep#{number}", at, 100),
+        annotation("cb:<root>", at, 40),
+        annotation(range_name("fc"), at + 1, 15),
+        op("aten::mm", at + 2, 12),
+        launch(at + 3, 5, first),
+        kernel("gemm", at + 10, 80, first),
+        op("aten::add", at + 18, 12),
+        launch(at + 19, 2, first + 1),
+        kernel("add", at + 22, 80, first + 1, stream=8),
+    ]
+
+
+def in_turn(number: int) -> list[Event]:
+    """A replay of the same two on one stream: 46 µs each."""
+    at, correlation = 9000.0 + 200 * number, 500 + number
+    return [
+        annotation(f"ProfilerStep#{number}", at, 120),
+        event("cuda_runtime", "cudaGraphLaunch", at + 1, 5, correlation=correlation),
+        kernel("gemm", at + 10, 46, correlation),
+        kernel("add", at + 60, 46, correlation),
+    ]
+
+
+def test_streams_slow_each_other_as_they_do_in_the_marginal_costs(tmp_path: Path) -> None:
+    samples = [StepSamples(kind="bare", deployment="eager", ns=[102_000] * 3)]
+    faster = SpeedupRecord(
+        path="fc", deployment="eager", factor=2, base_ns=[102_000] * 3, faster_ns=[70_000] * 3
+    )
+    bundle = write_net_bundle(tmp_path / "net", step_samples=samples, speedups=[faster])
+    manifest = open_bundle(bundle).manifest
+    traces = [manifest.traces[1]]
+    for role, events in (("context", two_streams), ("sequence", in_turn)):
+        made = [event for number in range(3) for event in events(number)]
+        file = write_trace(bundle / f"{role}.json.gz", made, baseTimeNanoseconds=0)
+        traces.append(TraceRecord(file=file.name, role=role, sha256=file_sha256(file)))  # type: ignore[arg-type]
+    write_bundle(bundle, replace(manifest, traces=traces))
+    profile = ingest(bundle, tmp_path / "net.duckdb").profile
+    with open_profile(profile) as connection:
+        marginal = connection.execute(
+            "SELECT round(marginal_us * 1000)::BIGINT FROM compare WHERE path = 'fc'"
+        ).fetchall()
+        predicted = connection.execute("SELECT predicted_ns FROM speedup").fetchall()
+    removed, halved = (
+        what_if(profile, [wish])[0] for wish in (Wish("remove", "fc"), Wish("set", "fc", 0.5))
+    )
+    assert [(removed.saved_ns,), (halved.saved_ns,)] == [*marginal, *predicted]
+    assert (removed.saved_ns, halved.saved_ns) == (
+        49_000,
+        26_500,
+    )  # 15,000 and 7,500 if they did not

@@ -17,7 +17,7 @@ from cb_trace.analysis.partition import (
 from cb_trace.analysis.parts import Parts, isolated_parts
 from cb_trace.analysis.program import Program, StepEvents, programs
 from cb_trace.analysis.replays import replay_figures
-from cb_trace.analysis.sequence import beside_others
+from cb_trace.analysis.sequence import beside_others, times_alone
 from cb_trace.analysis.stats import BareStep, Interval, interval_stats
 from cb_trace.analysis.verdicts import Figures, verdict, verdicts
 
@@ -42,6 +42,7 @@ __all__ = [
     "step_partition",
     "step_parts",
     "terms",
+    "times_alone",
     "verdict",
     "verdicts",
     "with_together",

@@ -151,12 +151,17 @@ def _apart(program: Program, bare_ns: int, gap_ns: float) -> float | None:
 def together_in(programs: Sequence[Program], alone_ns: Mapping[int, float]) -> float | None:
     """How little kernels felt each other where many ran at once: the steps against each in turn.
 
+    Steps of which no kernel is known alone say nothing, neither of kernels at once nor of all.
+
     :param alone_ns: how long a kernel takes with none beside it, by kernel_id.
     """
     length, beside, alone, total = [], [], 0.0, 0.0
     for program in programs:
+        kernels = program.kernel_id.tolist()
+        if alone_ns.keys().isdisjoint(kernels):
+            continue
         total += float(program.kernel_ns.sum())
-        for row, kernel in enumerate(program.kernel_id.tolist()):
+        for row, kernel in enumerate(kernels):
             if kernel in alone_ns and program.beside[row, 0] < 1:
                 length.append(float(program.kernel_ns[row]))
                 beside.append(program.beside[row])

@@ -140,6 +140,16 @@ def settled(sequence: pl.DataFrame) -> pl.DataFrame:
     return sequence.filter(pl.col("run") >= runs[first])
 
 
+def times_alone(sequence: pl.DataFrame | None) -> dict[int, float]:
+    """How long each kernel takes with none beside it, ns by kernel_id: the median settled run.
+
+    Empty without a sequence run.
+    """
+    if sequence is None:
+        return {}
+    return dict(settled(sequence).group_by("kernel_id").agg(pl.col("ns").median()).iter_rows())
+
+
 def _copied_otherwise(kernel: pl.DataFrame) -> pl.DataFrame:
     """Copies on the device outside any graph: ``kernel_id``."""
     copies = (pl.col("kind") == "memcpy") & pl.col("name").str.starts_with("Memcpy DtoD")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from cb_trace.analysis.sequence import settled
+from cb_trace.analysis.sequence import settled, times_alone
 
 
 def runs_of(times: dict[int, list[int | None]]) -> pl.DataFrame:
@@ -46,3 +46,10 @@ def test_a_kernel_that_the_last_run_lacks_does_not_make_the_others_slow() -> Non
 def test_runs_without_a_kernel_in_common_all_count() -> None:
     sequence = runs_of({run: [9 if run == at else None for at in range(4)] for run in range(4)})
     assert settled(sequence).equals(sequence)
+
+
+def test_a_kernel_alone_takes_what_it_takes_in_the_settled_runs() -> None:
+    assert times_alone(None) == {}
+    # Five slow runs of eight: over all the median is 645.
+    slow_first = [647, 648, 646, 645, 645, 600, 598, 597]
+    assert times_alone(runs_of({7: [*slow_first], 8: [10] * 8})) == {7: 598.0, 8: 10.0}
