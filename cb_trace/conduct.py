@@ -155,9 +155,6 @@ def _ingest_bundle(run: Ingest, bundle: Bundle) -> str:
             run=run, context=context, split=split, replay=replay, speedup=frames.speedup,
             bare=frames.bare, device_type=device_type, sequence=sequence,
         )  # fmt: skip
-        speedup = append_speedups(
-            run=run, context=context, replay=replay, speedup=frames.speedup, bare=frames.bare
-        )
         _compare(
             run=run, context=context, split=split, replay=replay, sequence=sequence,
             device_type=device_type, knockout=frames.knockout, marginal=marginal, speedup=speedup,
