@@ -26,7 +26,7 @@ from cb_trace.bundle import (
 )
 from cb_trace.bundle_frames import BundleFrames, bundle_frames, note_frame, table_frame
 from cb_trace.errors import CbTraceError
-from cb_trace.foreign_runs import ingest_foreign
+from cb_trace.foreign_runs import check_name, ingest_foreign
 from cb_trace.ingest_run import (
     Context,
     Ingest,
@@ -72,7 +72,12 @@ class IngestReport:
 
     def remarks(self) -> list[str]:
         """A line for each trace that was not sound."""
-        return [line for trace in self.traces if (line := trace.summary())]
+        several = len(self.traces) > 1
+        return [
+            f"{trace.path}: {line}" if several else line
+            for trace in self.traces
+            if (line := trace.summary())
+        ]
 
 
 def ingest(
@@ -96,6 +101,7 @@ def ingest(
     """
     for given in (source, *([] if capture is None else [capture])):
         _check_readable(given)
+    check_name(target)
     if target.exists() and source.samefile(target):
         raise CbTraceError(f"{source} is its own target", hint="name another file with -o")
     ours = is_bundle(source)
@@ -122,6 +128,7 @@ def ingest(
 
 
 def _check_readable(source: Path) -> None:
+    check_name(source)
     if not source.exists():
         raise CbTraceError(f"no such file: {source}", hint="check the path")
     if not (source.is_file() or source.is_dir()):

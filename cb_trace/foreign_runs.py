@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -44,7 +46,8 @@ def ingest_foreign(run: Ingest, source: Path, capture: Path | None) -> list[str]
         sha256 = file_sha256(file)
         run_id = sha256[:12]
         run_id += f"-{trace_id}" if run_id in run_ids else ""  # a copy of another rank's file
-        report = _load_foreign(run, file, trace_id, run_id, role="foreign", sha256=sha256)
+        with _told_of_folder(source):
+            report = _load_foreign(run, file, trace_id, run_id, role="foreign", sha256=sha256)
         run_ids.append(run_id)
         reports.append(report)
         _foreign_run(run, report, run_id, file.name.split(".")[0])
@@ -59,6 +62,18 @@ def ingest_foreign(run: Ingest, source: Path, capture: Path | None) -> list[str]
         analyse(run, context, None, {})
     _separate_ranks(run, run_ids, reports)
     return run_ids
+
+
+@contextmanager
+def _told_of_folder(source: Path) -> Iterator[None]:
+    """Say of a folder's file that is no trace what to do with it: a rank left out would mislead."""
+    try:
+        yield
+    except CbTraceError as error:
+        if not source.is_dir():
+            raise
+        hint = "; or move the file out of the folder, if it is no rank's trace"
+        raise CbTraceError(error.message, hint=f"{error.hint}{hint}".lstrip("; ")) from error
 
 
 def _load_foreign(
@@ -163,8 +178,20 @@ def _separate_ranks(run: Ingest, run_ids: list[str], reports: list[LoadReport]) 
         rank = next(n for n in range(len(run_ids)) if n not in taken)
         taken.add(rank)
         run.connection.execute("UPDATE trace SET rank = ? WHERE trace_id = ?", [rank, trace_id])
-        note = Note(reason="rank assigned", detail=f"two files have one rank; this one is {rank}")
+        said = f"two files have one rank; this one is {rank}"
+        note = Note(reason="rank assigned", detail=said)
         run.append("note", note_frame(run_ids[trace_id], [note], {}))
+        at = next(n for n, report in enumerate(run.reports) if report.trace_id == trace_id)
+        told = run.reports[at]
+        run.reports[at] = replace(told, rank=rank, notes=(*told.notes, said))
+
+
+def check_name(file: Path) -> None:
+    """:raises CbTraceError: the name is no UTF-8, so a profile could not hold it."""
+    try:
+        str(file).encode()
+    except UnicodeEncodeError as error:
+        raise CbTraceError(f"the name of {file} is not UTF-8", hint="rename it") from error
 
 
 def _trace_files(source: Path) -> list[Path]:
@@ -174,7 +201,13 @@ def _trace_files(source: Path) -> list[Path]:
     """
     if not source.is_dir():
         return [source]
-    found = sorted(p for p in source.iterdir() if p.is_file() and p.name.endswith(TRACE_NAMES))
+    found = sorted(p for p in source.iterdir() if p.name.endswith(TRACE_NAMES) and not p.is_dir())
+    for file in found:
+        if not file.is_file():  # left out in silence, it would be a missing rank
+            raise CbTraceError(
+                f"{file} is a broken link, a pipe or a device", hint="mend it, or move it elsewhere"
+            )
+        check_name(file)
     if not found:
         raise CbTraceError(
             f"{source} is neither a bundle nor a folder of traces",

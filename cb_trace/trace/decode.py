@@ -15,6 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cb_trace.errors import CbTraceError
 from cb_trace.trace import sql
 from cb_trace.trace.document import Document
 from cb_trace.trace.salvage import UNREADABLE, Salvaged, mend_last, salvage
@@ -30,6 +31,7 @@ _GROUP = 12  # blocks of one statement: DuckDB reads one file a thread
 _FIRST_GROUP = 4  # few, so that decoding begins early
 _EXACT_FROM_NS = 2**43 * 1000  # doubles hold microseconds with three decimals below this
 _AFTER_LIMIT = 64 << 20
+_EVENT_LIMIT = 32 << 20  # real events are of a few kB; what grows beyond this is none
 _FRACTION = re.compile(rb'"ts"\s*:\s*"?\d{13,}\.\d*[1-9]')
 _BOOLEAN_TS = re.compile(rb'"ts"\s*:\s*(?:true|false)\b')
 _NUMBER = re.compile(rb'("(?:ts|dur)"\s*:\s*)(-?\d[\d.eE+-]*)')
@@ -103,6 +105,12 @@ class Decoder:
             block = path.read_bytes()[1:-1]
             mended = salvage(self._carry + b"," + block if self._carry else block)
             self._carry, self._after = mended.rest, mended.after
+            if len(self._carry) > _EVENT_LIMIT:
+                size = f"{_EVENT_LIMIT >> 20} MB"
+                raise CbTraceError(
+                    f"{self.document.name} holds {size} without the end of an event",
+                    hint="record the trace again",
+                )
             self._insert(mended, path)
 
     def _settle_carry(self, *, last: bool = False) -> None:

@@ -11,16 +11,22 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from cb_trace.errors import CbTraceError
+from cb_trace.trace.header import object_in
+from cb_trace.trace.not_a_trace import check_text, no_events
 from cb_trace.trace.salvage import escapes
 
 BLOCK = 4 << 20  # bytes of one block
 _LEAST = 1 << 20
 _HEAD_LIMIT = 64 << 20
 _PROBE = 1 << 12
+_HEAD = 1 << 16
+_MOST_OPENINGS = 8  # tried in a header; each costs a parse of the text before it
 _SPACE = b" \t\r\n"
 _SEPARATORS = _SPACE + b","
+_LEADING = re.compile(rb"[ \t\r\n,]*")
 _FIRST = re.compile(rb"[ \t\r\n]*([^ \t\r\n]?)")
 
 _OPENING = re.compile(rb'(?<!\\)"traceEvents"\s*:\s*\[')
@@ -31,13 +37,6 @@ _CUTS = (
     re.compile(rb"\}(?=\s*\{)"),
 )
 _CLOSING = re.compile(rb'\}\s*\](?=\s*(?:,\s*"|\}|\Z))')
-_MAGICS = (
-    (b"SQLite format 3", "an SQLite file, as Nsight Systems exports", "record with torch.profiler"),
-    (b"\x80\x02", "a pickle, which is never read", "export with prof.export_chrome_trace"),
-    (b"\x80\x04", "a pickle, which is never read", "export with prof.export_chrome_trace"),
-    (b"\xff\xfe", "UTF-16 text", "save it as UTF-8"),
-    (b"\xfe\xff", "UTF-16 text", "save it as UTF-8"),
-)
 
 
 @dataclass(slots=True)
@@ -64,6 +63,9 @@ class Document:
             return
         for piece in text:
             self._buffer += piece
+            if blank := _LEADING.match(self._buffer):
+                blank_end = blank.end()
+                del self._buffer[:blank_end]
             while len(self._buffer) > 2 * BLOCK:
                 yield from self._take(_cut(self._buffer, BLOCK))
         yield from self._finish()
@@ -72,48 +74,48 @@ class Document:
 
     def _open(self, text: Iterator[bytes]) -> bool:
         """Move past the opening bracket of the events; False where the file has no events."""
-        buffer = self._buffer
-        searched = 0
+        buffer, searched, start = self._buffer, 0, b""
+        candidates: list[tuple[int, int]] = []
         for piece in text:
             buffer += piece
-            start = _first(buffer) if not searched else b"{"
-            if start == b"[":
-                del buffer[: buffer.index(b"[") + 1]
-                self.before = b"{"
-                return True
-            if start not in (b"{", b""):
-                raise _not_json(self.name, bytes(buffer[:4096]))
-            if found := _OPENING.search(buffer, max(0, searched - 64)):
-                self.before = bytes(buffer[: found.start()])
-                del buffer[: found.end()]
-                return True
+            if not start:
+                check_text(self.name, bytes(buffer[:_PROBE]))
+                start = _first(buffer)
+                if start == b"[":
+                    return self._open_list()
+            spans = [m.span() for m in _OPENING.finditer(buffer, max(0, searched - 64))]
+            for span in spans:
+                candidates.append(span)
+                if _header_before(buffer[: span[0]]) is not None:
+                    return self._begin(*span)
+                if len(candidates) == _MOST_OPENINGS:
+                    return self._begin(*candidates[0])
             searched = len(buffer)
             if searched > _HEAD_LIMIT:
                 break
-        self._explain_no_events(bytes(buffer))
+        if candidates:  # a broken header, then, and no nested traceEvents
+            return self._begin(*candidates[0])
+        no_events(self.name, bytes(buffer), whole=searched <= _HEAD_LIMIT)
+        self.closed = True
         return False
 
-    def _explain_no_events(self, text: bytes) -> None:
-        if not text.strip():
-            raise CbTraceError(f"{self.name} is empty", hint="record the trace again")
-        if re.search(rb'"nodes"\s*:\s*\[', text) and b'"traceEvents"' not in text:
+    def _begin(self, start: int, end: int) -> bool:
+        self.before = bytes(self._buffer[:start])
+        del self._buffer[:end]
+        return True
+
+    def _open_list(self) -> bool:
+        """Begin a list of events without a header (traces.md row 5)."""
+        buffer = self._buffer
+        del buffer[: buffer.index(b"[") + 1]
+        found = _OPENING.search(buffer, 0, _HEAD)
+        header = _header_before(buffer[: found.start()]) if found else None
+        if header is not None and "ph" not in header:
             raise CbTraceError(
-                f"{self.name} is an execution trace (ExecutionTraceObserver), not a Kineto trace",
-                hint="give the file written by export_chrome_trace",
+                f"{self.name} is a list of traces, one document each",
+                hint="write each document to a file of its own and give their folder",
             )
-        try:
-            value = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise CbTraceError(
-                f"{self.name} is not a trace: no traceEvents, and not whole JSON ({error})"[:300],
-                hint="record the trace again",
-            ) from error
-        if value.get("traceEvents") is not None or "traceEvents" not in value:
-            raise CbTraceError(
-                f"{self.name} is JSON but not a trace: it has no traceEvents list",
-                hint="give a Kineto trace, the file written by export_chrome_trace",
-            )
-        self.closed = True
+        return True
 
     # --- the end ------------------------------------------------------------------------------
 
@@ -146,9 +148,8 @@ class Document:
         self._buffer.clear()
 
     def _take(self, end: int) -> Iterator[memoryview]:
-        start, stop = 0, end
-        while start < stop and self._buffer[start] in _SEPARATORS:
-            start += 1
+        leading = _LEADING.match(self._buffer, 0, end)
+        start, stop = leading.end() if leading else 0, end
         while start < stop and self._buffer[stop - 1] in _SEPARATORS:
             stop -= 1
         with memoryview(self._buffer) as whole, whole[start:stop] as block:
@@ -191,6 +192,13 @@ class Document:
             self.lost_bytes += len(text)
             return False
         self.after, rest = text[:used], text[used:].strip(_SPACE + b"\0")
+        if _OPENING.search(self.after) and "traceEvents" in (
+            object_in(b'{"":0' + self.after) or {}
+        ):
+            raise CbTraceError(
+                f"{self.name} holds two traceEvents lists",
+                hint="keep one; readers of JSON take the last, viewers the first",
+            )
         if rest[:1] in (b"{", b"["):
             raise CbTraceError(
                 f"{self.name} holds several JSON documents one after the other",
@@ -224,6 +232,11 @@ def header_after(text: bytes) -> int | None:
     return None
 
 
+def _header_before(text: bytearray) -> dict[str, Any] | None:
+    """The header before the events; None where something in it is still open."""
+    return object_in(bytes(text).rstrip(_SEPARATORS) + b"}")
+
+
 def _cut(buffer: bytearray, near: int, *, exact: bool = True) -> int:
     """The last likely event boundary before ``near``; with ``exact`` always some position."""
     for pattern in _CUTS:
@@ -251,33 +264,3 @@ def _without_mark(text: Iterator[bytes]) -> Iterator[bytes]:
     first = next(text, b"")
     yield first.removeprefix(b"\xef\xbb\xbf")
     yield from text
-
-
-def _not_json(name: str, head: bytes) -> CbTraceError:
-    for magic, kind, hint in _MAGICS:
-        if head.startswith(magic):
-            return CbTraceError(f"{name} is {kind}", hint=hint)
-    if _is_protobuf_trace(head):
-        return CbTraceError(
-            f"{name} is a native Perfetto trace (protobuf), not Kineto JSON",
-            hint="export with a name that ends in .json or .json.gz",
-        )
-    if head[8:12] == b"DUCK":
-        return CbTraceError(f"{name} is a DuckDB file", hint="use it with cb-trace compare")
-    return CbTraceError(
-        f"{name} is not JSON: it starts with {head.lstrip()[:8]!r}",
-        hint="give a Kineto trace, the file written by export_chrome_trace",
-    )
-
-
-def _is_protobuf_trace(head: bytes) -> bool:
-    """Whether the text is a list of TracePacket messages: tag 0x0a, a length, and again."""
-    at, shift, length = 1, 0, 0
-    while head[:1] == b"\n" and at < min(len(head), 6):
-        byte = head[at]
-        length |= (byte & 127) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 128:
-            following = head[at + length : at + length + 1]
-            return length > 0 and following in (b"\n", b"")
-    return False

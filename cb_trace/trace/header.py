@@ -19,7 +19,7 @@ def parse_header(before: bytes, after: bytes) -> Header:
     """Read the allowed facts from the text around ``traceEvents``; either part may be broken."""
     document: dict[str, Any] = {}
     for text in (before.rstrip().rstrip(b",") + b"}", b"{" + after.lstrip().lstrip(b",")):
-        document |= _object(text)
+        document |= object_in(text) or {}
     return _header(document)
 
 
@@ -29,15 +29,16 @@ def rank_in_name(path: PurePath) -> int | None:
     return int(found[-1]) if found else None
 
 
-def _object(text: bytes) -> dict[str, Any]:
+def object_in(text: bytes) -> dict[str, Any] | None:
+    """The JSON object that a text begins with, illegal escapes mended; None where it is none."""
     source = text.decode("utf-8", "replace").strip()
     for candidate in (source, escapes(source)):
         try:
             value, _ = json.JSONDecoder(strict=False).raw_decode(candidate)
         except (ValueError, RecursionError):
             continue
-        return value if isinstance(value, dict) else {}
-    return {}
+        return value if isinstance(value, dict) else None
+    return None
 
 
 def _header(document: dict[str, Any]) -> Header:

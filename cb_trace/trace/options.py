@@ -53,6 +53,7 @@ class LoadReport:
     """What was loaded, and everything that was not."""
 
     trace_id: int
+    path: str  # as the profile names the file
     rank: int
     world_size: int | None
     header: Header

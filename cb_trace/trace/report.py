@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     import duckdb
 
 NO_LAUNCH = "no launch in file"
+_ONLY_METADATA = "no events in this trace, only metadata"
 UNTIMED = "event without a usable time"
-_DROPPED = (UNREADABLE, NOT_OBJECT, OVERSIZED, TRUNCATED, LOST_HOST, UNTIMED)
+UNPHASED = "event of no known phase"
+_DROPPED = (UNREADABLE, NOT_OBJECT, OVERSIZED, TRUNCATED, LOST_HOST, UNTIMED, UNPHASED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +52,7 @@ def report(job: Job, source: Source, decoder: Decoder, span: Span, drops: list[D
     )
     return LoadReport(
         trace_id=job.trace_id,
+        path=job.path,
         rank=next((rank for rank in stated if rank is not None), 0),
         world_size=header.world_size,
         header=header,
@@ -65,7 +68,7 @@ def report(job: Job, source: Source, decoder: Decoder, span: Span, drops: list[D
         truncated=truncated,
         damage=source.damage,
         drops=tuple(drops),
-        notes=_notes(span.slices, kernels, launches, steps, unlinked=unlinked),
+        notes=_notes(span.slices, kernels, launches, steps, unlinked=unlinked, drops=drops),
     )
 
 
@@ -109,11 +112,11 @@ def _tallies(job: Job) -> list[Drop]:
 
 
 def _notes(
-    slices: int, kernels: int, launches: int, steps: int, *, unlinked: int
+    slices: int, kernels: int, launches: int, steps: int, *, unlinked: int, drops: list[Drop]
 ) -> tuple[str, ...]:
     """What a reader of the figures must know about this trace."""
     if not slices:
-        return ("no events in this trace, only metadata",)
+        return ("no usable event in this trace" if drops else _ONLY_METADATA,)
     notes = []
     if launches and not kernels:
         notes.append("launches but no device events in this trace")

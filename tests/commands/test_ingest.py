@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from tests.commands.conftest import TRACE
 from tests.commands.running import Cli
-from tests.kineto import write_trace
+from tests.kineto import kernel, write_trace
 
 
 def test_profile_is_named_after_the_source(
@@ -99,3 +100,51 @@ def test_folder_that_nobody_can_write(
     assert (outcome.status, outcome.out) == (2, "")
     assert outcome.err.startswith("cb-trace: cannot write"), outcome.err
     assert len(outcome.err.splitlines()) <= 2
+
+
+def ranks(folder: Path) -> Path:
+    folder.mkdir()
+    for rank in range(2):
+        write_trace(folder / f"rank{rank}.json", TRACE, distributedInfo={"rank": rank})
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "config", "empty"])
+def test_a_rank_is_not_left_out_in_silence(cli: Cli, tmp_path: Path, kind: str) -> None:
+    odd = ranks(tmp_path / "ranks") / "rank2.json"
+    if kind == "link":
+        odd.symlink_to(odd)
+    elif kind == "pipe":
+        os.mkfifo(odd)
+    else:
+        odd.write_text('{"a": 1}' if kind == "config" else "")
+    outcome = cli("ingest", odd.parent, "-o", tmp_path / "p.duckdb")
+    assert (outcome.status, outcome.out) == (2, "")
+    assert "rank2.json" in outcome.err.splitlines()[0]
+    assert "move" in outcome.err.splitlines()[1]
+    assert not (tmp_path / "p.duckdb").exists()
+
+
+def test_notes_name_the_rank_s_file_and_ranks_given_out(cli: Cli, tmp_path: Path) -> None:
+    folder = ranks(tmp_path / "ranks")
+    write_trace(folder / "rank1.json", [*TRACE, kernel("alone", 9, 1, 0)])
+    write_trace(folder / "again.json", TRACE, distributedInfo={"rank": 1})
+    outcome = cli("ingest", folder, "-o", tmp_path / "p.duckdb")
+    assert outcome.status == 0
+    notes = [line for line in outcome.err.splitlines() if line.startswith("note: ")]
+    said = "1 no launch in file; two files have one rank; this one is 2"
+    assert notes == [f"note: ranks/rank1.json: {said}"]
+
+
+@pytest.mark.parametrize("place", ["source", "target", "folder"])
+def test_a_name_that_is_no_utf_8_is_refused(cli: Cli, tmp_path: Path, place: str) -> None:
+    folder = ranks(tmp_path / "ranks")
+    odd = Path(os.fsdecode(os.fsencode(folder) + b"/a\xff.json"))
+    source = odd if place == "source" else folder
+    target = odd if place == "target" else tmp_path / "p.duckdb"
+    if place != "target":
+        write_trace(odd, TRACE)
+    outcome = cli("ingest", source, "-o", target)
+    assert (outcome.status, outcome.out) == (2, "")
+    assert "is not UTF-8" in outcome.err
+    assert len(outcome.err.splitlines()) == 2

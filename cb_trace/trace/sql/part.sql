@@ -7,7 +7,8 @@ SELECT
   CASE
     WHEN ph = 'M' THEN 'meta'
     WHEN ph = 'B' THEN 'begin'
-    WHEN ph <> 'X' THEN 'end'
+    WHEN name = 'Record Window End' AND ph <> 'X' THEN 'end'
+    WHEN ph IS NULL OR ph <> 'X' THEN 'unphased'
     WHEN start_ns IS NULL OR (has_dur AND dur_ns IS NULL) THEN 'untimed'
     WHEN cat = 'python_function' THEN 'frame'
     WHEN cat IN ('cpu_op', 'Operator') THEN 'op'
@@ -19,6 +20,9 @@ SELECT
     -- the export of torch.autograd.profiler before Kineto has no categories (traces.md row 5)
     WHEN cat IS NULL AND pid = 'CPU functions' THEN 'op'
     WHEN cat IS NULL AND pid = 'CUDA functions' THEN 'device'
+    -- device work of a category that is not known yet: counted, not read
+    WHEN stream IS NOT NULL AND NOT regexp_matches(coalesce(cat, ''), '_(sync|event)$|^overhead$')
+      THEN 'foreign'
     ELSE 'other'
   END AS kind,
   cat,
@@ -32,4 +36,11 @@ SELECT
   has_dur,
   * EXCLUDE (ph, cat, name, pid, tid, start_ns, dur_ns, has_dur)
 FROM source
-WHERE ph IN ('X', 'M', 'B') OR name = 'Record Window End';
+WHERE
+  ph IN ('X', 'M', 'B')
+  OR name = 'Record Window End'
+  -- flows, instants, counters and the ends of pairs are no slices; what is none of these is counted
+  OR coalesce(ph, '') NOT IN (
+    's', 't', 'f', 'i', 'I', 'R', 'C', 'c', 'b', 'n', 'e', 'E', 'S', 'T', 'p', 'F', 'P', 'N', 'O',
+    'D', 'V', 'v', 'a'
+  );

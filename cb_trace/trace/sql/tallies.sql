@@ -20,12 +20,13 @@ UNION ALL
 SELECT
   CASE kind
     WHEN 'untimed' THEN 'event without a usable time'
+    WHEN 'unphased' THEN 'event of no known phase'
     WHEN 'begin' THEN 'begin/end pair not read'
     ELSE 'rows of an accelerator that is not read'
   END AS reason,
   sum(events),
   CASE WHEN kind = 'foreign' THEN TRY_CAST(sum(ns) AS BIGINT) END
 FROM raw_total
-WHERE kind IN ('untimed', 'begin', 'foreign')
+WHERE kind IN ('untimed', 'unphased', 'begin', 'foreign')
 GROUP BY kind
 ORDER BY 1
