@@ -25,7 +25,7 @@ from torch.utils.flop_counter import flop_registry
 
 from cb_trace.accounts import WorkPhase
 from cb_trace.replay.formulas import count, operator_name
-from cb_trace.replay.methods import StepThread
+from cb_trace.replay.methods import StepThread, hooked
 from cb_trace.replay.storages import CudaMeter, Meter, Storage, Storages, TensorMeter
 from cb_trace.replay.traffic import Border, Traffic, tensors, traffic, view_bytes
 from cb_trace.replay.work import Work, work_dtype
@@ -123,10 +123,7 @@ class Accounting:
             if thread.holds():
                 self._end(module, output)
 
-        return [
-            module.register_forward_pre_hook(begin, prepend=True),
-            module.register_forward_hook(end, always_call=True),
-        ]
+        return hooked(module, begin, end, always=True)
 
     def _begin(self, path: str, module: nn.Module) -> None:
         around = self._stack[-1].chain if self._stack else ()

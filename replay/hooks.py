@@ -14,9 +14,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from cb_trace.replay.gradients import OutputGradients, Room
 from cb_trace.replay.graph import one_line
-from cb_trace.replay.guard import CallState, ModuleState, RngState
-from cb_trace.replay.inputs import FrozenInputs, InputPlan, freeze, plan_inputs
-from cb_trace.replay.methods import FORWARD, Method, StepThread, in_backward, stand_ins
+from cb_trace.replay.guard import CallState, RngState
+from cb_trace.replay.inputs import FrozenInputs, InputPlan, freeze, leaf_signature, plan_inputs
+from cb_trace.replay.methods import (
+    FORWARD,
+    Method,
+    StepThread,
+    hooked,
+    in_backward,
+    stand_ins,
+)
+from cb_trace.replay.module_state import ModuleState
 from cb_trace.replay.tensors import UncopyableError
 
 COLLECTIVE_OPS = ("c10d::", "_c10d_functional", "c10d_functional", "_dtensor::", "symm_mem::")
@@ -143,10 +151,7 @@ class Recorder:
         def after(module: nn.Module, _args: Any, output: Any) -> None:
             self._end(module, output)
 
-        return [
-            module.register_forward_pre_hook(before, with_kwargs=True, prepend=True),
-            module.register_forward_hook(after),
-        ]
+        return hooked(module, before, after, always=False)
 
     def _around(self, path: str, module: nn.Module, name: str, method: Method) -> Method:
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -288,13 +293,4 @@ class _Watch(TorchDispatchMode):
 def output_signature(output: Any) -> Hashable:
     """Structure of an output with type, dtype and sizes of its tensors; jagged sizes as such."""
     leaves, spec = pytree.tree_flatten(output)
-    return str(spec), tuple(_leaf_signature(leaf) for leaf in leaves)
-
-
-def _leaf_signature(leaf: Any) -> Hashable:
-    if not isinstance(leaf, torch.Tensor):
-        return type(leaf).__qualname__
-    if leaf.is_nested and leaf.layout == torch.strided:
-        return type(leaf).__qualname__, str(leaf.dtype), str(leaf._nested_tensor_size().tolist())
-    sizes = tuple(n if isinstance(n, int) else "jagged" for n in leaf.size())
-    return type(leaf).__qualname__, str(leaf.dtype), str(leaf.layout), sizes
+    return str(spec), tuple(leaf_signature(leaf) for leaf in leaves)

@@ -11,7 +11,7 @@ import copy
 import enum
 import types
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -122,6 +122,16 @@ def plan_inputs(args: tuple[Any, ...], kwargs: dict[str, Any], keep: set[int]) -
     except RecursionError:
         raise UncopyableError("a container that refers to itself") from None
     return InputPlan(recipe, planner.tensors, planner.given, signature, planner.holders)
+
+
+def leaf_signature(leaf: Any) -> Hashable:
+    """Type, dtype, layout and sizes of a tensor, jagged ones as such; the type of all else."""
+    if not isinstance(leaf, torch.Tensor):
+        return type(leaf).__qualname__
+    if leaf.is_nested and leaf.layout == torch.strided:
+        return type(leaf).__qualname__, str(leaf.dtype), str(leaf._nested_tensor_size().tolist())
+    sizes = tuple(n if isinstance(n, int) else "jagged" for n in leaf.size())
+    return type(leaf).__qualname__, str(leaf.dtype), str(leaf.layout), sizes
 
 
 def freeze(plan: InputPlan, place: torch.device | None = None) -> FrozenInputs:

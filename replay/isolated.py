@@ -14,10 +14,11 @@ from cb_trace.bundle import Condition
 from cb_trace.replay.flush import CacheFlush
 from cb_trace.replay.gradients import BackwardCall
 from cb_trace.replay.graph import capture_graph, capturing_stream, one_line
-from cb_trace.replay.guard import ModuleState, preserved
+from cb_trace.replay.guard import preserved
 from cb_trace.replay.hooks import Call, output_signature
 from cb_trace.replay.inputs import plan_inputs
 from cb_trace.replay.methods import FORWARD
+from cb_trace.replay.module_state import ModuleState
 from cb_trace.replay.series import Series
 from cb_trace.replay.tensors import UncopyableError
 from cb_trace.replay.timing import (

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 
 FORWARD = "__call__"
 
@@ -33,6 +34,22 @@ def in_backward() -> bool:
     """Whether autograd is running this code: a hook, or a forward that is recomputed."""
     probe = getattr(torch._C, "_current_graph_task_id", None)
     return bool(probe is not None and probe() != -1)
+
+
+def hooked(
+    module: nn.Module, before: Callable[..., None], after: Callable[..., None], *, always: bool
+) -> list[RemovableHandle]:
+    """Hooks around the calls of a module: ``before(module, args, kwargs)`` ahead of its other
+    hooks, ``after(module, args, output)`` behind them; with ``always`` also where a call raises.
+
+    By the class's own functions: a scripted module, which runs hooks of its own, refuses the names.
+    """
+    pre: Any = nn.Module.register_forward_pre_hook
+    post: Any = nn.Module.register_forward_hook
+    return [
+        pre(module, before, with_kwargs=True, prepend=True),
+        post(module, after, always_call=always),
+    ]
 
 
 @contextmanager

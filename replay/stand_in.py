@@ -16,8 +16,9 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from cb_trace.replay.guard import ModuleState, RngState
+from cb_trace.replay.guard import RngState
 from cb_trace.replay.inputs import InputPlan, ThawedInputs, freeze, plan_inputs
+from cb_trace.replay.module_state import ModuleState
 from cb_trace.replay.tensors import UncopyableError
 
 Forward = Callable[..., Any]
@@ -166,7 +167,7 @@ class StandIn:
         output = forward(*args, **kwargs)
         with torch.inference_mode(False), torch.no_grad():
             self._reason = before.reason or _effect(before, state, output, self._module)
-            self.draws = self.draws or not _same_rng(rng, RngState.now())
+            self.draws = self.draws or not rng.same(RngState.now())
             self._reason = self._reason or self._unfit(forward, args, kwargs, output)
             if self._reason is None:
                 self._keep(output, gradients)
@@ -267,15 +268,6 @@ def _storages(plan: InputPlan) -> set[int]:
     """Storages with something in them, by identity."""
     found = (spec.storage for spec in plan.tensors.storages)
     return {storage._cdata for storage in found if storage.nbytes()}
-
-
-def _same_rng(one: RngState, other: RngState) -> bool:
-    return (
-        torch.equal(one.cpu, other.cpu)
-        and one.python == other.python
-        and len(one.cuda) == len(other.cuda)
-        and all(torch.equal(a, b) for a, b in zip(one.cuda, other.cuda, strict=True))
-    )
 
 
 # --- autograd ---------------------------------------------------------------------------------

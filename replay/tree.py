@@ -25,13 +25,13 @@ def modules_by_path(model: nn.Module, tree: Sequence[ModuleRecord]) -> dict[str,
     found: dict[str, nn.Module] = {}
     for record in sorted(tree, key=lambda r: (r.depth, r.ordinal)):
         if record.parent is None:
-            found[record.path] = _opened(model)
+            found[record.path] = unwrapped(model)
             continue
         name = record.path[len(record.parent) + 1 :] if record.parent else record.path
         parent = found.get(record.parent)
-        child = parent._modules.get(name) if parent is not None else None
+        child = children_of(parent).get(name) if parent is not None else None
         if child is not None:
-            found[record.path] = _opened(child)
+            found[record.path] = unwrapped(child)
     return found
 
 
@@ -74,14 +74,18 @@ def _strides(tensor: nn.Parameter | object) -> object:
         return None  # sparse, nested
 
 
-def _opened(module: nn.Module) -> nn.Module:
+def children_of(module: nn.Module) -> dict[str, nn.Module]:
+    """Direct children by attribute name; a scripted module keeps them in no dict."""
+    return {name: child for name, child in module._modules.items() if child is not None}
+
+
+def unwrapped(module: nn.Module) -> nn.Module:
+    """The module inside any wrappers: of torch.compile, FSDP, checkpointing, data parallelism."""
     while True:
-        names = (*WRAPPERS, "module") if _is_parallel(module) else WRAPPERS
-        inner = next((module._modules[n] for n in names if module._modules.get(n)), None)
+        parallel = isinstance(module, nn.DataParallel | nn.parallel.DistributedDataParallel)
+        names = (*WRAPPERS, "module") if parallel else WRAPPERS
+        children = children_of(module)
+        inner = next((children[name] for name in names if name in children), None)
         if inner is None:
             return module
         module = inner
-
-
-def _is_parallel(module: nn.Module) -> bool:
-    return isinstance(module, nn.parallel.DistributedDataParallel)

@@ -12,6 +12,7 @@ from torch import nn
 from cb_trace.bundle import Mode, Note
 from cb_trace.capture.options import RecordOptions
 from cb_trace.errors import CbTraceError
+from cb_trace.replay.tree import children_of
 
 SLOT = "_compiled_call_impl"  # where nn.Module.compile puts what a call runs
 _COMPILED: dict[Mode, Mode] = {"eager": "compile", "cudagraph": "compile+cudagraph"}
@@ -49,7 +50,7 @@ def as_written(model: nn.Module) -> Iterator[Given]:
     :raises CbTraceError: only a part of the model is compiled. Parts of one class share their
         compiled code, so that nothing tells which of them a graph's kernels belong to.
     """
-    inner = model._modules.get("_orig_mod")
+    inner = children_of(model).get("_orig_mod")
     if inner is not None:
         _check_parts(inner)
         form: Any = model.forward

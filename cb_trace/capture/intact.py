@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from cb_trace.bundle import Note
-from cb_trace.replay.guard import ModuleState, preserved
+from cb_trace.replay.guard import preserved
+from cb_trace.replay.module_state import ModuleState
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from torch import nn
 from torch.profiler import record_function
 
 from cb_trace.range_names import range_name
-from cb_trace.replay.methods import StepThread, in_backward, stand_ins
+from cb_trace.replay.methods import StepThread, hooked, in_backward, stand_ins
 
 
 class ModuleRanges:
@@ -37,10 +37,7 @@ class ModuleRanges:
         self._step = StepThread()
         for path, module in self._modules.items():
             # First before and last after: the work of other hooks is part of the call.
-            for handle in (
-                module.register_forward_pre_hook(self._opener(path), prepend=True),
-                module.register_forward_hook(self._closer(path), always_call=True),
-            ):
+            for handle in hooked(module, self._opener(path), self._closer(path), always=True):
                 self._stack_of_hooks.callback(handle.remove)
         self._stack_of_hooks.enter_context(stand_ins(self._modules, self._wrap, self._around))
         return self

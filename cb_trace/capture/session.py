@@ -267,7 +267,7 @@ def _autocast_of(model: nn.Module, device: torch.device) -> Iterator[list[str]]:
             dtype = torch.get_autocast_dtype(device.type)
             found.append(names.get(dtype, str(dtype)))
 
-    handle = model.register_forward_pre_hook(look)
+    handle = nn.Module.register_forward_pre_hook(model, look)  # a scripted one refuses the name
     try:
         yield found
     finally:

@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torch import nn
-from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from cb_trace.bundle import ModuleRecord, ParameterRecord
-from cb_trace.replay.tree import WRAPPERS
+from cb_trace.replay.tree import children_of, unwrapped
 
 _PLACE = re.compile(r"(layer|block)_?(idx|id|index|num|number)$")  # where it stands, not what it is
 
@@ -65,18 +64,6 @@ def module_tree(model: nn.Module) -> ModuleTree:
     )
 
 
-def unwrapped(module: nn.Module) -> nn.Module:
-    """The module inside any wrappers: of torch.compile, FSDP, checkpointing, data parallelism."""
-    while True:
-        parallel = isinstance(module, DataParallel | DistributedDataParallel)
-        names = (*WRAPPERS, "module") if parallel else WRAPPERS
-        children = (module._modules.get(name) for name in names)
-        inner = next((child for child in children if child is not None), None)
-        if inner is None:
-            return module
-        module = inner
-
-
 def _walk(node: _Node, nodes: dict[int, _Node], above: tuple[int, ...]) -> None:
     key = id(node.module)
     if key in above:  # a module that holds itself, by way of a child
@@ -91,8 +78,7 @@ def _walk(node: _Node, nodes: dict[int, _Node], above: tuple[int, ...]) -> None:
 
 def _children(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """Direct children by attribute name, wrappers opened."""
-    items = module._modules.items()
-    return ((name, unwrapped(child)) for name, child in items if child is not None)
+    return ((name, unwrapped(child)) for name, child in children_of(module).items())
 
 
 def _last(name: str) -> str:

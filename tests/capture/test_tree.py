@@ -8,7 +8,8 @@ import torch
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
-from cb_trace.capture.tree import module_tree, unwrapped
+from cb_trace.capture.tree import module_tree
+from cb_trace.replay.tree import unwrapped
 from tests.capture.models import Everything
 
 

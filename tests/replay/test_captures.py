@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from cb_trace.errors import CbTraceError
 from cb_trace.replay.flush import last_level_cache_bytes
 from cb_trace.replay.memory import CaptureBudget, free_bytes
 from cb_trace.replay.tree import configuration_key, modules_by_path
-from tests.replay.support import CPU, captures
+from tests.replay.support import CPU, captures, replayer
 
 
 class Twice(nn.Module):
@@ -163,3 +164,20 @@ def test_the_last_level_cache_is_read_from_the_system(tmp_path: Path) -> None:
         (index / "size").write_text(f"{size}\n")
     assert last_level_cache_bytes(tmp_path) == 36 << 20
     assert last_level_cache_bytes(tmp_path / "absent") == 0
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+def test_scripted_modules_are_calls_and_what_is_inside_them_is_none() -> None:
+    x = torch.randn(4, 8)
+    scripted: Any = torch.jit.script(nn.Sequential(nn.Linear(8, 8), nn.ReLU()))
+    trace: Any = torch.jit.trace
+    traced = trace(nn.Linear(8, 8), x)
+    model = nn.Sequential(scripted, traced)
+    made = replayer(model, lambda: model(x))
+    made.capture()
+    made.time()
+    assert [(r.path, r.skipped, r.samples_ns != []) for r in made.records] == [
+        ("", None, True), ("0", None, True), ("1", None, True),
+    ]  # fmt: skip
+    assert not scripted._forward_hooks
+    assert not traced._forward_pre_hooks
