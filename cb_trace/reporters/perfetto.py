@@ -17,7 +17,7 @@ from cb_trace.errors import CbTraceError
 from cb_trace.reporters import perfetto_events as events
 from cb_trace.reporters import perfetto_rows as rows
 from cb_trace.reporters.modules import find_module
-from cb_trace.reporters.perfetto_events import Placed, Slice, Windows, touches
+from cb_trace.reporters.perfetto_events import Placed, Slice, Windows, steps_within, touches
 from cb_trace.reporters.perfetto_flows import Flows
 from cb_trace.reporters.perfetto_links import Target
 from cb_trace.reporters.perfetto_rows import Source
@@ -95,12 +95,15 @@ def annotate(
     kept = _kept([*placed, *_further(copies, placed)], windows)
     isolated = _kept(events.place(list(rows.replay_slices(connection, source))), windows)
     flows = Flows(connection, source, pids[0], kept, windows)
-    every = [_running(connection, source), *counters, _errors(placed)]
+    every = [
+        Counter(one.name, list(steps_within(one.steps, windows)))
+        for one in (_running(connection, source), *counters, _errors(placed))
+    ]
     with readable(source.file) as file:
         _check_unchanged(source, file)
         with _written(target) as out:
             ahead = _slices(pids, kept, isolated)
-            after = _arrows(pids[0], flows, _within(every, windows))
+            after = _arrows(pids[0], flows, every)
             report = copy_trace(file, out, after, ahead=ahead, windows=windows)
     return Annotated(report, len(kept), targets, flows.early)
 
@@ -195,13 +198,6 @@ def _errors(placed: Sequence[Placed]) -> Counter:
             steps += [(item.slice.start_ns, 100 * ratio), (end, 0.0)]
     # Where one module ends as another begins, the other's error stands.
     return Counter(events.ERROR_COUNTER, sorted(steps, key=lambda step: (step[0], step[1] != 0)))
-
-
-def _within(counters: Sequence[Counter], windows: Windows) -> list[Counter]:
-    return [
-        Counter(one.name, [step for step in one.steps if touches(windows, step[0], 0)])
-        for one in counters
-    ]
 
 
 def _slices(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,6 +29,23 @@ Windows = Sequence[tuple[int, int]]  # stretches of time to keep, ns; empty: eve
 def touches(windows: Windows, start_ns: int, dur_ns: int) -> bool:
     """Whether a slice lies in part inside one of the windows."""
     return not windows or any(start_ns <= end and start_ns + dur_ns >= at for at, end in windows)
+
+
+def steps_within(
+    steps: Sequence[tuple[int, float]], windows: Windows
+) -> Iterator[tuple[int, float]]:
+    """The steps of a counter in the windows; each begins with the value that stood before it."""
+    if not windows:
+        yield from steps
+        return
+    times = [at_ns for at_ns, _ in steps]
+    done = 0
+    for begin, end in sorted(windows):
+        first, after = bisect_left(times, begin), bisect_right(times, end)
+        if first >= max(done, 1) and times[first : first + 1] != [begin]:
+            yield begin, steps[first - 1][1]
+        yield from steps[max(first, done) : after]
+        done = max(done, after)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

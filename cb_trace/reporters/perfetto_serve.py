@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import HTTPServer
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from cb_trace.errors import CbTraceError
 from cb_trace.reporters.perfetto_links import SERVED_ADDRESS, SERVED_NAME
+from cb_trace.reporters.perfetto_ui import LoopbackHandler
 
 PATIENCE = 15.0  # seconds in which a page that may fetch the file has done so
 
@@ -27,45 +27,30 @@ class _Server(HTTPServer):
         self.done = False
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(LoopbackHandler):
     server: _Server
 
-    def do_OPTIONS(self) -> None:
+    def do_OPTIONS(self) -> None:  # noqa: N802 - the library's name
         self.server.asked = True
         self.send_response(204)
-        self._allow()
         self.send_header("Access-Control-Allow-Methods", "GET")
         # Chrome asks before a public page may reach a private address.
         self.send_header("Access-Control-Allow-Private-Network", "true")
         self.end_headers()
 
-    def do_GET(self) -> None:
-        if not self._is_ours():
+    def do_GET(self) -> None:  # noqa: N802
+        named = urlsplit(self.path).path == f"/{SERVED_NAME}"
+        if not (named and self.is_ours(self.server.origin)):
             self.send_error(404)
             return
         self.server.asked = True
-        self.send_response(200)
-        self._allow()
-        self.send_header("Content-Type", "application/octet-stream")
-        self.send_header("Content-Length", str(self.server.file.stat().st_size))
-        self.send_header("Cache-Control", "no-cache")
-        self.end_headers()
-        with self.server.file.open("rb") as stream:
-            shutil.copyfileobj(stream, self.wfile)
+        self.send_whole(self.server.file)
         self.server.done = True
 
-    def _is_ours(self) -> bool:
-        # A page of another name that resolves to loopback must not read it (DNS rebinding).
-        named = self.headers.get("Host", "")
-        host, port = self.server.server_address[:2]
-        return named == f"{host!s}:{port}" and urlsplit(self.path).path == f"/{SERVED_NAME}"
-
-    def _allow(self) -> None:
+    def end_headers(self) -> None:
         self.send_header("Access-Control-Allow-Origin", self.server.origin)
         self.send_header("Vary", "Origin")
-
-    def log_message(self, *_: object) -> None:
-        pass
+        super().end_headers()
 
 
 def open_server(file: Path, origin: str, address: tuple[str, int] = SERVED_ADDRESS) -> _Server:

@@ -47,13 +47,18 @@ def ui_file(folder: Path, inside: str) -> Path | None:
 class LoopbackHandler(BaseHTTPRequestHandler):
     """Sends files and text to this machine's browser."""
 
-    def is_ours(self) -> bool:
-        """Whether the request names this machine, and comes from a page of ours or from none."""
+    def is_ours(self, guest: str | None = None) -> bool:
+        """Whether the request names this machine, and comes from a page of ours or from none.
+
+        :param guest: the origin of one other page that may ask too.
+        """
         named = self.headers.get("Host", "")
         origin = self.headers.get("Origin")
         _, port = self.connection.getsockname()
         mine = {f"{host}:{port}" for host in (LOOPBACK, "localhost")}
-        return named in mine and (origin is None or urlsplit(origin).netloc == named)
+        return named in mine and (
+            origin is None or origin == guest or urlsplit(origin).netloc == named
+        )
 
     def send_trace(self, trace: Callable[[], Path]) -> None:
         """The trace, or 404 with the reason why there is none."""

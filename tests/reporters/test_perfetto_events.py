@@ -84,3 +84,18 @@ def test_flow_ends_name_rows_as_the_file_does() -> None:
         "ph": "f", "cat": "cb_trace", "name": "25 %", "id": 4, "pid": 0, "tid": "stream 7",
         "ts": 1.5, "bp": "e",
     }  # fmt: skip
+
+
+def test_a_counter_begins_each_window_with_the_value_that_stood_before_it() -> None:
+    steps = [(10, 1.0), (20, 2.0), (30, 1.0), (50, 0.0)]
+
+    def within(*windows: tuple[int, int]) -> list[tuple[int, float]]:
+        return list(events.steps_within(steps, windows))
+
+    assert within() == steps
+    assert within((22, 40)) == [(22, 2.0), (30, 1.0)]
+    assert within((0, 15)) == [(10, 1.0)]
+    assert within((20, 25)) == [(20, 2.0)]
+    assert within((35, 40)) == [(35, 1.0)]  # nothing changes in it
+    assert within((35, 40), (12, 22)) == [(12, 1.0), (20, 2.0), (35, 1.0)]
+    assert within((15, 35), (25, 60)) == [(15, 1.0), (20, 2.0), (30, 1.0), (50, 0.0)]

@@ -24,9 +24,10 @@ def test_one_file_once(tmp_path: Path) -> None:
     assert ask(port, "GET", "/any%20name.json.gz")[0] == 404
     assert ask(port, "GET", "/../secret")[0] == 404
     assert ask(port, "GET", "/annotated.json.gz", host="evil.example:80")[0] == 404
+    assert ask(port, "GET", "/annotated.json.gz", origin="https://evil.example")[0] == 404
     status, headers, _ = ask(port, "OPTIONS", "/annotated.json.gz")
     assert (status, headers["Access-Control-Allow-Private-Network"]) == (204, "true")
-    status, headers, body = ask(port, "GET", "/annotated.json.gz")
+    status, headers, body = ask(port, "GET", "/annotated.json.gz", origin=UI)
     assert (status, body) == (200, b"trace")
     assert headers["Access-Control-Allow-Origin"] == UI
     thread.join(timeout=10)
@@ -34,10 +35,11 @@ def test_one_file_once(tmp_path: Path) -> None:
 
 
 def ask(
-    port: int, method: str, path: str, host: str | None = None
+    port: int, method: str, path: str, host: str | None = None, origin: str | None = None
 ) -> tuple[int, dict[str, str], bytes]:
     connection = HTTPConnection("127.0.0.1", port, timeout=10)
-    connection.request(method, path, headers={"Host": host} if host else {})
+    given = {name: value for name, value in (("Host", host), ("Origin", origin)) if value}
+    connection.request(method, path, headers=given)
     response = connection.getresponse()
     answer = response.status, dict(response.headers.items()), response.read()
     connection.close()
