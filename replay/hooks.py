@@ -101,9 +101,10 @@ class _Open:
 class Recorder:
     """Hooks on every module that count calls and copy the inputs of those that ``admit`` takes.
 
-    Calls on other threads are not the step's, and those inside the backward are forwards that are
-    recomputed: neither counts. ``wrap`` names methods that count beside ``forward``; ``sharded``
-    holds the ids of modules that cannot be called outside the step.
+    Calls on other threads are not the step's, those inside the backward are forwards that are
+    recomputed, those inside a call of the same module are part of it: none counts. ``wrap`` names
+    methods that count beside ``forward``; ``sharded`` holds the ids of modules that cannot be
+    called outside the step.
     """
 
     def __init__(
@@ -172,10 +173,13 @@ class Recorder:
         self._stack.append(open_call)
         index = self._count[path]
         self._count[path] += 1
+        if any(outer.module is module for outer in self._stack[:-1]):
+            return  # a call of itself, or of its forward by a named method: part of the outer one
         state = CallState.now(self._device)
         training = tuple(inner.training for inner in module.modules())
         plan, reason = self._plan(module, args, kwargs)
-        signature = (method, plan.signature if plan else reason, state.key, training)
+        held = ModuleState(module, values=False).sizes()
+        signature = (method, plan.signature if plan else reason, state.key, training, held)
         known = self.calls.get((path, signature))
         if known is not None:
             known.calls += 1

@@ -41,23 +41,22 @@ KernelName = tuple[str, str]  # name and grid
 
 @dataclass(slots=True)
 class Seen:
-    """What one call launched in the recorded steps."""
+    """What one call launched in the recorded steps, or several calls of like inputs."""
 
-    ns: list[int] = field(default_factory=list)  # Σ of kernel durations, one entry a step
-    kernels: Counter[KernelName] = field(default_factory=Counter)  # over all steps
+    ns: list[int] = field(default_factory=list)  # Σ of kernel durations, one entry a call
+    kernels: Counter[KernelName] = field(default_factory=Counter)  # over all of them
 
     def add(self, ns: int, name: KernelName) -> None:
-        """Count a kernel in the last step."""
+        """Count a kernel in the last call."""
         self.ns[-1] += ns
         self.kernels[name] += 1
 
 
 def together(parts: Iterable[Seen]) -> Seen:
-    """Several calls of a module as one."""
+    """Several calls of a module, to be held against one call or against several."""
     whole = Seen()
     for part in parts:
-        padded = [*whole.ns, *[0] * (len(part.ns) - len(whole.ns))]
-        whole.ns = [a + b for a, b in zip(padded, [*part.ns, *[0] * len(padded)], strict=False)]
+        whole.ns += part.ns
         whole.kernels += part.kernels
     return whole
 
@@ -66,13 +65,15 @@ def difference(one: Seen, other: Seen, step_ns: int, tolerance: Tolerance = DEVI
     """In what way two calls differ in the step, ``one`` named first; None within noise.
 
     Kernel sums differ where the gap of their medians exceeds the tolerance, a thousandth of the
-    step, and how far either wanders from step to step.
+    step, and how far either wanders from call to call.
     """
-    if one.kernels != other.kernels:
-        more = (one.kernels - other.kernels) + (other.kernels - one.kernels)
-        most = min(more, key=lambda kernel: (-more[kernel], kernel))
-        here, there = (s.kernels[most] // max(1, len(s.ns)) for s in (one, other))
-        return f"in the step it runs {here} of {most[0][:60]}, not {there}"
+    here, there = max(1, len(one.ns)), max(1, len(other.ns))
+    names = one.kernels.keys() | other.kernels.keys()
+    more = {n: abs(one.kernels[n] * there - other.kernels[n] * here) for n in names}
+    most = min(more, key=lambda name: (-more[name], name), default=None)
+    if most is not None and more[most]:
+        counts = f"{one.kernels[most] / here:g} of {most[0][:60]}"
+        return f"in the step it runs {counts}, not {other.kernels[most] / there:g}"
     if not one.ns or not other.ns:
         return None
     a, b = _middle(one.ns), _middle(other.ns)

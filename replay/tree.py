@@ -43,6 +43,8 @@ def sharded(model: nn.Module) -> frozenset[int]:
     names = ("FSDPModule", "FullyShardedDataParallel")
     kinds = tuple(getattr(fsdp, name) for name in names if hasattr(fsdp, name))
     units = {id(module) for module in model.modules() if isinstance(module, kinds)}
+    if not units:
+        return frozenset()
     inside = {
         id(inner) for unit in model.modules() if id(unit) in units for inner in unit.modules()
     }

@@ -28,12 +28,18 @@ def replayer(model: nn.Module, step: Callable[[], object] | None, **options: Any
 
 
 def captures(
-    model: nn.Module, step: Callable[[], object], *, dedup: bool = True, limit: int | None = None
+    model: nn.Module,
+    step: Callable[[], object],
+    *,
+    dedup: bool = True,
+    limit: int | None = None,
+    wrap: tuple[str, ...] = (),
 ) -> Captures:
     """The calls of one step."""
     records = module_tree(model).records
     signatures = {record.path: record.signature for record in records}
-    made = Captures(modules_by_path(model, records), signatures, CPU, dedup=dedup, max_bytes=limit)
+    modules = modules_by_path(model, records)
+    made = Captures(modules, signatures, CPU, dedup=dedup, max_bytes=limit, wrap=wrap)
     with made.first_pass():
         step()
     return made

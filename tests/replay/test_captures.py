@@ -15,7 +15,7 @@ from cb_trace.errors import CbTraceError
 from cb_trace.replay.flush import last_level_cache_bytes
 from cb_trace.replay.memory import CaptureBudget, free_bytes
 from cb_trace.replay.tree import configuration_key, modules_by_path
-from tests.replay.support import CPU, captures, replayer
+from tests.replay.support import CPU, alone, captures, replayer
 
 
 class Twice(nn.Module):
@@ -164,6 +164,59 @@ def test_the_last_level_cache_is_read_from_the_system(tmp_path: Path) -> None:
         (index / "size").write_text(f"{size}\n")
     assert last_level_cache_bytes(tmp_path) == 36 << 20
     assert last_level_cache_bytes(tmp_path / "absent") == 0
+
+
+class Again(nn.Module):
+    """Calls itself, and its forward by another name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor, times: int) -> Any:
+        x = self.layer(x)
+        return self(x, times - 1) if times else x
+
+    def encode(self, x: torch.Tensor) -> Any:
+        return self(x, 0)
+
+
+def test_a_call_inside_a_call_of_the_same_module_is_part_of_it() -> None:
+    model = nn.ModuleDict({"again": Again().requires_grad_(False)})
+    again: Any = model["again"]
+    found = captures(model, lambda: (again(torch.ones(2, 4), 2), again(torch.ones(2, 4), 0)))
+    assert [(c.path, c.places, c.calls) for c in found.calls] == [
+        ("again", [0], 1), ("again", [3], 1), ("again.layer", [0, 1, 2, 3], 4),
+    ]  # fmt: skip
+    wrapped = captures(model, lambda: again.encode(torch.ones(2, 4)), wrap=("encode",))
+    assert [(c.path, c.method, c.places) for c in wrapped.calls] == [
+        ("again", "encode", [0]), ("again.layer", "__call__", [0]),
+    ]  # fmt: skip
+
+
+class Decoder(nn.Module):
+    """Keeps what it was given: every call attends to more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: torch.Tensor | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.kept = x if self.kept is None else torch.cat([self.kept, x])
+        return x @ self.kept.t()
+
+
+def test_calls_that_find_another_cache_are_other_calls() -> None:
+    decoder = Decoder()
+
+    def step() -> None:
+        decoder.kept = None
+        for _ in range(3):
+            decoder(torch.ones(1, 4))
+
+    found = captures(decoder, step).calls
+    assert [(c.index, c.calls) for c in found] == [(0, 1), (1, 1), (2, 1)]
+    assert [alone(call).shape[1] for call in found] == [1, 2, 3]
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")

@@ -58,9 +58,12 @@ def test_a_group_parts_into_likes_and_the_first_leads() -> None:
     assert [reason is None for _, reason in parted.values()] == [True, False, True, False]
 
 
-def test_calls_of_one_module_add_up() -> None:
-    whole = together([seen(1, 2, mm=2), seen(10, 20, mm=2, add=2)])
-    assert (whole.ns, whole.kernels) == ([11, 22], Counter({MM: 4, ADD: 2}))
+def test_calls_of_one_module_are_held_against_one_call_of_another() -> None:
+    twice = together([seen(1, 2, mm=2), seen(10, 20, mm=2)])
+    assert (twice.ns, twice.kernels) == ([1, 2, 10, 20], Counter({MM: 4}))
+    assert difference(twice, seen(9, 9, mm=2), 1_000_000) is None
+    more = together([seen(1, 2, mm=2), seen(10, 20, mm=2, add=2)])
+    assert difference(more, seen(9, 9, mm=2), 1_000_000) == "in the step it runs 0.5 of add, not 0"
 
 
 def event(cat: str, name: str, ts: float, dur: float, **args: Any) -> dict[str, Any]:
