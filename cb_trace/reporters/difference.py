@@ -166,8 +166,7 @@ def read_difference(
     )
     steps = [side.step for side in sides]
     differs = mismatches(run_facts(base, selection.rank), run_facts(new, selection.rank))
-    # A step of other phases is another step, and so are its parts: no change of one.
-    alike = not any(item.what == "phases" for item in differs)
+    alike = steps_alike(differs)
     return Difference(
         base_run=sides[0].run,
         new_run=sides[1].run,
@@ -246,6 +245,14 @@ def mismatches(base: Mapping[str, Any], new: Mapping[str, Any]) -> list[Mismatch
         if not (foreign and name == "workload")
         for what, old, young in _differing(name, base.get(name), new.get(name))
     ]
+
+
+def steps_alike(differs: Iterable[Mismatch]) -> bool:
+    """Whether the steps can be held against each other.
+
+    A step of other phases is another step, and so are its parts: no change of one.
+    """
+    return not any(item.what == "phases" for item in differs)
 
 
 def _known(name: str, base: Mapping[str, Any], new: Mapping[str, Any]) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cb_trace.columns import SCHEMA_VERSION
-from cb_trace.reporters.difference import common_ways, mismatches, run_facts
+from cb_trace.reporters.difference import common_ways, mismatches, run_facts, steps_alike
 from cb_trace.reporters.html_columns import LONGEST_NAME, texts
 from cb_trace.reporters.html_data import read_report
 from cb_trace.reporters.safe_text import plain
@@ -35,7 +35,7 @@ def read_diff_report(base: Side, new: Side, *, rank: int | None = None) -> dict[
     :raises CbTraceError: no such rank, or no deployment and phase that both have figures for.
     """
     ways = common_ways(base.connection, new.connection, rank)
-    facts = [run_facts(side.connection, rank) for side in (base, new)]
+    differs = mismatches(*(run_facts(side.connection, rank) for side in (base, new)))
     documents = [read_report(side.connection, side.profile, rank=rank) for side in (base, new)]
     return {
         "kind": "diff",
@@ -43,7 +43,8 @@ def read_diff_report(base: Side, new: Side, *, rank: int | None = None) -> dict[
         "tool_version": VERSION,
         "profile": " → ".join(plain(side.profile.name, LONGEST_NAME) for side in (base, new)),
         "run": documents[1]["run"],
-        "differs": [texts(asdict(item)) for item in mismatches(facts[0], facts[1])],
+        "differs": [texts(asdict(item)) for item in differs],
+        "steps_alike": steps_alike(differs),
         "base": _side(documents[0], ways),
         "new": _side(documents[1], ways),
     }

@@ -209,3 +209,15 @@ def test_narrow_and_dark(browser: Browser, diff: str, *, width: int, dark: bool)
     assert page.ask("document.documentElement.scrollWidth <= innerWidth")
     assert page.complaints() == []
     page.close()
+
+
+def test_steps_of_other_phases_have_no_change(browser: Browser, tmp_path: Path) -> None:
+    page = browser.open(write_diff(*write_pair(tmp_path, full_profile, phases="forward,backward")))
+    assert page.texts(".key-figures dt") == ["Bare step, base", "Bare step, new"]
+    assert page.texts(".key-figures .big") == ["1,020", "1,131"]
+    heads = page.texts("#step table.plain:first-of-type thead th")
+    assert heads == ["Part", "Base, µs", "of its step", "New, µs", "of its step"]
+    assert page.ask("document.querySelector('#changed').hidden")
+    assert number(row(page, "h.0.mlp")[3]) == 80
+    assert page.complaints() == []
+    page.close()

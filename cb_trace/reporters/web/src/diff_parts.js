@@ -64,23 +64,24 @@ export function drawDiffStep(element, { pair, view }) {
       h("span", { class: "number" }, `${us(whole(side))} µs`));
   };
   const at = (side, kind) => sums[side].get(kind) ?? 0;
+  const alike = pair.raw.steps_alike;
   return replace(element, bar("base"), bar("new"), table("The step in both", [
     ["Part", ([kind, title]) => [h("span", { class: `dot ${kind}`, "aria-hidden": "true" }), title]],
     ["Base, µs", ([kind]) => us(at("base", kind)), "number"], ["of its step", ([kind]) => percent(at("base", kind) / whole("base")), "number"],
     ["New, µs", ([kind]) => us(at("new", kind)), "number"], ["of its step", ([kind]) => percent(at("new", kind) / whole("new")), "number"],
-    ["Change, µs", ([kind]) => usSigned(at("new", kind) - at("base", kind)), "number"],
-  ], shown), foretold(view));
+    alike && ["Change, µs", ([kind]) => usSigned(at("new", kind) - at("base", kind)), "number"],
+  ].filter(Boolean), shown), !alike && h("p", { class: "note" }, "Steps of other phases: no change of one."), foretold(view, alike));
 }
 
-function foretold(view) {
+function foretold(view, alike) {
   const rows = predictions(view.base).map((one, n) => ({ ...one, new: predictions(view.new)[n] }))
     .filter((one) => known(one.us) || known(one.new.us));
   if (rows.length < 2) return null;
   return h("div", { class: "block" }, h("h3", {}, "The step, as its parts would have it"), table("The step from its parts", [
     ["Figure", (row) => row.title], ["Base, µs", (row) => us(row.us), "number"], ["off by", (row) => percentSigned(row.off), "number"],
     ["New, µs", (row) => us(row.new.us), "number"], ["off by", (row) => percentSigned(row.new.off), "number"],
-    ["Change, µs", (row) => usSigned(row.new.us - row.us), "number"],
-  ], rows));
+    alike && ["Change, µs", (row) => usSigned(row.new.us - row.us), "number"],
+  ].filter(Boolean), rows));
 }
 
 export function drawDiffMeasured(element, { pair }) {

@@ -105,9 +105,12 @@ export class PairView {
     return { value, low, high };
   }
 
+  // Steps that are not alike have no change.
   step() {
     const side = ({ stepUs, stepLowUs, stepHighUs }) => ({ value: stepUs, low: stepLowUs, high: stepHighUs });
-    return changeOf(side(this.base), side(this.new));
+    const found = changeOf(side(this.base), side(this.new));
+    return this.pair.raw.steps_alike ? found
+      : { ...found, delta: NaN, low: NaN, high: NaN, ratio: NaN, bounded: false, noise: false };
   }
 
   kept(key, make) {
