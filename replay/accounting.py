@@ -123,7 +123,7 @@ class Accounting:
             if thread.holds():
                 self._end(module, output)
 
-        return hooked(module, begin, end, always=True)
+        return hooked(module, begin, end)
 
     def _begin(self, path: str, module: nn.Module) -> None:
         around = self._stack[-1].chain if self._stack else ()

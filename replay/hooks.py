@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -96,6 +97,7 @@ class _Open:
     given: tuple[Any, Any] | None = None
     collective: bool = False
     casts: bool = False
+    error: BaseException | None = None  # that was being handled when it began
 
 
 class Recorder:
@@ -152,13 +154,16 @@ class Recorder:
         def after(module: nn.Module, _args: Any, output: Any) -> None:
             self._end(module, output)
 
-        return hooked(module, before, after, always=False)
+        return hooked(module, before, after)
 
     def _around(self, path: str, module: nn.Module, name: str, method: Method) -> Method:
         def call(*args: Any, **kwargs: Any) -> Any:
             self._begin(path, module, name, args, kwargs)
-            output = method(*args, **kwargs)
-            self._end(module, output)
+            output = None
+            try:
+                output = method(*args, **kwargs)
+            finally:
+                self._end(module, output)
             return output
 
         return call
@@ -169,7 +174,7 @@ class Recorder:
                 self._open(path, module, method, args, kwargs)
 
     def _open(self, path: str, module: nn.Module, method: str, args: Any, kwargs: Any) -> None:
-        open_call = _Open(module)
+        open_call = _Open(module, error=sys.exc_info()[1])
         self._stack.append(open_call)
         index = self._count[path]
         self._count[path] += 1
@@ -224,10 +229,14 @@ class Recorder:
 
     def _close(self, module: nn.Module, output: Any) -> None:
         done = self._stack.pop()
-        while done.module is not module:  # calls that raised, and whose caller went on
+        while done.module is not module:  # left open by Ctrl-C
             done = self._stack.pop()
-        call = done.call
+        call, error = done.call, sys.exc_info()[1]
         if call is None:
+            return
+        if error is not None and error is not done.error:
+            call.reason = call.reason or f"raises in the step: {type(error).__name__}"
+            call.release()
             return
         call.output = output_signature(output)
         call.casts = done.casts

@@ -37,10 +37,10 @@ def in_backward() -> bool:
 
 
 def hooked(
-    module: nn.Module, before: Callable[..., None], after: Callable[..., None], *, always: bool
+    module: nn.Module, before: Callable[..., None], after: Callable[..., None]
 ) -> list[RemovableHandle]:
     """Hooks around the calls of a module: ``before(module, args, kwargs)`` ahead of its other
-    hooks, ``after(module, args, output)`` behind them; with ``always`` also where a call raises.
+    hooks, ``after(module, args, output)`` behind them, with no output where a call raises.
 
     By the class's own functions: a scripted module, which runs hooks of its own, refuses the names.
     """
@@ -48,7 +48,7 @@ def hooked(
     post: Any = nn.Module.register_forward_hook
     return [
         pre(module, before, with_kwargs=True, prepend=True),
-        post(module, after, always_call=always),
+        post(module, after, always_call=True),
     ]
 
 

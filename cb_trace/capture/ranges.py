@@ -37,7 +37,7 @@ class ModuleRanges:
         self._step = StepThread()
         for path, module in self._modules.items():
             # First before and last after: the work of other hooks is part of the call.
-            for handle in hooked(module, self._opener(path), self._closer(path), always=True):
+            for handle in hooked(module, self._opener(path), self._closer(path)):
                 self._stack_of_hooks.callback(handle.remove)
         self._stack_of_hooks.enter_context(stand_ins(self._modules, self._wrap, self._around))
         return self

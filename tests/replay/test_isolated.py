@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import namedtuple
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -313,3 +313,23 @@ def test_a_call_that_raises_inside_the_step_does_not_confuse_the_others() -> Non
     x = torch.randn(2, 4)
     assert torch.equal(alone(call_of(model, lambda: model(x), "good")), model(x))
     assert torch.equal(alone(call_of(model, lambda: model(x), "")), model(x))
+    assert call_of(model, lambda: model(x), "bad").reason == "raises in the step: ValueError"
+
+
+def test_a_call_that_is_tried_again_counts_again() -> None:
+    failures = iter([True, False])
+
+    def sometimes(x: torch.Tensor) -> torch.Tensor:
+        if next(failures, False):
+            raise ValueError("expected")
+        return x + 1
+
+    inner = Inner(sometimes)
+
+    def step() -> None:
+        with suppress(ValueError):
+            inner(torch.ones(2, 4))
+        inner(torch.ones(3, 4))
+
+    found = [(c.path, c.index, c.reason) for c in captures(nn.Sequential(inner), step).calls]
+    assert found == [("0", 0, "raises in the step: ValueError"), ("0", 1, None)]
