@@ -11,10 +11,10 @@ import click
 
 from cb_trace.errors import CbTraceError
 from cb_trace.imports import uncollected
+from cb_trace.interrupts import of_interrupt, stopping_queries
 from cb_trace.version import VERSION
 
 INTERRUPTED = 130
-DUCKDB_INTERRUPTED = "Query interrupted"  # what it makes of Ctrl-C while it works
 
 # In the order of the work; the summary stands here so that --help imports no command.
 COMMANDS = {
@@ -79,23 +79,28 @@ def run(arguments: Sequence[str]) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal that cannot show µ still works
     try:
-        status = group.main(list(arguments), prog_name="cb-trace", standalone_mode=False)
-    except CbTraceError as error:
-        return _complain(error.message, error.hint, error.exit_code)
-    except click.ClickException as error:
-        return _complain(error.format_message(), _usage_hint(error), CbTraceError.exit_code)
+        with stopping_queries():
+            status = group.main(list(arguments), prog_name="cb-trace", standalone_mode=False)
     except (KeyboardInterrupt, click.Abort):
         return _complain("interrupted", "", INTERRUPTED)
-    except RuntimeError as error:
-        if str(error) != DUCKDB_INTERRUPTED:
-            raise
-        return _complain("interrupted", "", INTERRUPTED)
+    except Exception as error:
+        return _explain(error)
     return status if isinstance(status, int) else 0
 
 
 def main() -> None:
     """Entry point of ``cb-trace``."""
     sys.exit(run(sys.argv[1:]))
+
+
+def _explain(error: Exception) -> int:
+    if of_interrupt(error):
+        return _complain("interrupted", "", INTERRUPTED)
+    if isinstance(error, CbTraceError):
+        return _complain(error.message, error.hint, error.exit_code)
+    if isinstance(error, click.ClickException):
+        return _complain(error.format_message(), _usage_hint(error), CbTraceError.exit_code)
+    raise error
 
 
 def _usage_hint(error: click.ClickException) -> str:

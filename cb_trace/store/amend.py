@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cb_trace.errors import CbTraceError
+from cb_trace.interrupts import interruptible
 from cb_trace.store.draft import Draft, part_beside, remove_part
 from cb_trace.store.opening import open_profile
 from cb_trace.store.template import run_script
@@ -59,7 +60,7 @@ def _copy(profile: Path, part: Path) -> DuckDBPyConnection:
     }
     try:
         shutil.copyfile(profile, part)
-        connection = duckdb.connect(part, config=config)
+        connection = interruptible(duckdb.connect(part, config=config))
         # A stranger's view must reach no other file, here as in a read-only profile. Not in the
         # configuration: it would forbid the temporary folder.
         connection.execute("SET enable_external_access = false")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from cb_trace.columns import polars_schema
 from cb_trace.errors import CbTraceError
+from cb_trace.interrupts import interruptible
 from cb_trace.store.template import Config, empty_profile, run_script
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ def _new_database(part: Path, target: Path) -> DuckDBPyConnection:
         "autoinstall_known_extensions": False,
     }
     try:
-        return empty_profile(part, config)
+        return interruptible(empty_profile(part, config))
     except (duckdb.Error, OSError) as error:
         cause = str(error).splitlines()[0]
         raise CbTraceError(

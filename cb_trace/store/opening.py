@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from cb_trace.columns import SCHEMA_VERSION
 from cb_trace.errors import CbTraceError
 from cb_trace.imports import uncollected
+from cb_trace.interrupts import interruptible
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -58,7 +59,7 @@ def _connect(path: Path) -> DuckDBPyConnection:
         "autoload_known_extensions": False,
     }
     try:
-        return duckdb.connect(path, read_only=True, config=config)
+        return interruptible(duckdb.connect(path, read_only=True, config=config))
     except duckdb.Error as error:
         cause = str(error).splitlines()[0]
         raise CbTraceError(f"cannot open {path}: {cause}") from error

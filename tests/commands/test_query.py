@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -105,3 +108,30 @@ def test_mistakes_are_one_line(
     assert message in lines[0]
     assert len(lines) <= 2
     assert list(tmp_path.iterdir()) == []
+
+
+SLOW = {
+    "join": "SELECT max(a.range * b.range) FROM range(900000) a, range(900000) b",
+    "sort": "SELECT a.range FROM range(90000) a, range(90000) b ORDER BY md5(a.range || b.range)",
+    "rows": "SELECT a.range, b.range FROM range(90000) a, range(90000) b",
+}
+# A job in the background ignores Ctrl-C, and so would its children.
+INTERRUPTED_CHILD = """
+import os, signal, sys, threading
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from cb_trace.cli import run
+threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+sys.exit(run(sys.argv[1:]))
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+@pytest.mark.parametrize("query", SLOW)
+def test_ctrl_c_ends_a_query_at_once(traced: Path, query: str) -> None:
+    """One join or sort can be one task of DuckDB, which looks for signals between tasks."""
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_CHILD, "query", str(traced), SLOW[query]],
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr.strip() == "cb-trace: interrupted"
