@@ -8,6 +8,7 @@ them and gives every kernel its rows.
 
 from __future__ import annotations
 
+from cb_trace.attribution.autograd import backward
 from cb_trace.attribution.combine import attribute
 from cb_trace.attribution.events import Attributed, TraceEvents
 from cb_trace.attribution.evidence import Evidence, Reference
@@ -23,6 +24,7 @@ __all__ = [
     "Reference",
     "TraceEvents",
     "attribute",
+    "backward",
     "capture_modules",
     "captured",
     "foreign_modules",

@@ -26,7 +26,10 @@ _SHARES = """
     FROM kernel_module AS m JOIN kernel AS k USING (kernel_id)
     WHERE k.trace_id = ? AND m.module_id IS NOT NULL
 """
-_OPS = "SELECT op_id, name, thread, start_ns FROM op WHERE trace_id = ?"
+_OPS = """
+    SELECT op_id, name, thread, start_ns, dur_ns, sequence_number, forward_thread
+    FROM op WHERE trace_id = ?
+"""
 _LAUNCHES = "SELECT launch_id, name, thread, start_ns FROM launch WHERE trace_id = ?"
 _CALLS = "SELECT module_id, thread, start_ns, dur_ns FROM module_call WHERE trace_id = ?"
 # What trace/ counts as dropped when it loads a window or some steps.
@@ -34,7 +37,9 @@ _PARTS = """
     SELECT events FROM "drop"
     WHERE trace_id = ? AND reason = 'outside window' AND events > 0
 """
-_STEPS = "SELECT step, name, start_ns + dur_ns AS end_ns FROM step WHERE trace_id = ?"
+_STEPS = """
+    SELECT step, name, start_ns, dur_ns, start_ns + dur_ns AS end_ns FROM step WHERE trace_id = ?
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +104,7 @@ def critical_path(reading: Reading, events: pl.DataFrame, ours: TraceRows) -> pl
 
 
 def _host_module(ops: pl.DataFrame, launches: pl.DataFrame, ours: TraceRows) -> pl.DataFrame:
-    """The module call around each linked host row."""
+    """The module call around each linked host row, or around the forward work it is backward of."""
     at = ["position", "thread", "start_ns"]
     rows = pl.concat(
         [
@@ -107,4 +112,6 @@ def _host_module(ops: pl.DataFrame, launches: pl.DataFrame, ours: TraceRows) -> 
             launches.join(ours.launches, on="launch_id").select(at),
         ]
     )
-    return link.calling_module(rows, ours.calls)
+    around = link.calling_module(rows, ours.calls)
+    made = link.made_by(rows.join(around, on="position", how="anti"), ours.ops, ours.steps)
+    return pl.concat([around, link.calling_module(made, ours.calls)])

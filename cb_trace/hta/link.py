@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
+
+from cb_trace.attribution import backward
 
 _KEY = ("correlation", "stream", "name", "us")
 
@@ -94,3 +97,21 @@ def calling_module(rows: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
         .unique("position", keep="first", maintain_order=True)
         .select("position", "module_id")
     )
+
+
+def made_by(rows: pl.DataFrame, ops: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """Where the forward operator ran that made the autograd node around each host row.
+
+    By sequence number, as the attribution of kernels has it (traces.md row 41).
+
+    :param rows: columns position, thread, start_ns.
+    :param ops, steps: columns of ``op`` and ``step``.
+    :returns: position, thread, start_ns; rows in no linked backward operator are left out.
+    """
+    known = backward(ops, steps)
+    node, _ = known.around(rows["thread"].to_numpy().astype(np.int64), rows["start_ns"].to_numpy())
+    linked = (node >= 0) & np.append(known.linked, False)[node]
+    return rows.select("position").with_columns(
+        thread=pl.Series(np.append(known.forward_thread, -1)[node], dtype=rows["thread"].dtype),
+        start_ns=pl.Series(np.append(known.forward_ns, -1)[node]),
+    ).filter(pl.Series(linked, dtype=pl.Boolean))  # fmt: skip

@@ -8,7 +8,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cb_trace.hta.link import calling_module, link_host, link_kernels, main_module
+from cb_trace.hta.link import calling_module, link_host, link_kernels, made_by, main_module
 from tests.frames import frame
 
 EVENTS = {"event_index": pl.Int64, "correlation": pl.Int64, "stream": pl.Int64, "name": pl.String,
@@ -115,3 +115,26 @@ def test_a_host_row_belongs_to_the_innermost_call_on_its_thread() -> None:
         orient="row",
     )
     assert sorted(calling_module(at, calls).rows()) == [(0, 0), (1, 1), (2, 2), (4, 3)]
+
+
+def test_backward_host_rows_lead_to_the_forward_operator_of_their_node() -> None:
+    """Row 41: by sequence number, to the thread and the moment of the forward operator."""
+    numbered = {"sequence_number": 7, "forward_thread": 0}
+    ops = frame(
+        "op",
+        host(op_id=0, name="aten::mm", start_ns=10, dur_ns=20) | numbered,
+        host(op_id=1, name="MmBackward0", start_ns=100, dur_ns=50)
+        | {"thread": 1, "sequence_number": 7, "forward_thread": 1},
+        host(op_id=2, name="aten::mm", start_ns=110, dur_ns=20) | {"thread": 1},
+        host(op_id=3, name="LostBackward0", start_ns=200, dur_ns=50)
+        | {"thread": 1, "sequence_number": 9, "forward_thread": 1},
+    )
+    at = pl.DataFrame(
+        [(0, 1, 110), (1, 1, 100), (2, 1, 160), (3, 1, 210), (4, 0, 110)],
+        schema={"position": pl.Int64, "thread": pl.Int32, "start_ns": pl.Int64},
+        orient="row",
+    )
+    step = frame("step", host(step=0, start_ns=0, dur_ns=900))
+    assert made_by(at, ops, step).rows() == [(0, 0, 10), (1, 0, 10)]
+    assert made_by(at.clear(), ops, step).rows() == []
+    assert made_by(at, ops.clear(), step.clear()).rows() == []
