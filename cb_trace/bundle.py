@@ -142,7 +142,10 @@ class ReplayRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnockoutRecord:
-    """The bare step with and without one module, timed in turn; a pair a place of both lists."""
+    """The bare step with and without one module, timed in turn; a pair a place of both lists.
+
+    The module is visited more than once, with time and other measurements in between.
+    """
 
     path: str
     phase: Phase  # of the work that is missing: forward, or step where the step also trains
@@ -150,6 +153,7 @@ class KnockoutRecord:
     base_ns: list[int] = field(default_factory=list)
     knocked_ns: list[int] = field(default_factory=list)
     dropped: int = 0  # pairs left out of them, as the host was slowed
+    visits: list[int] = field(default_factory=list)  # pairs of each, in order; empty: one visit
     skipped: str | None = None  # the reason; then no samples
 
 

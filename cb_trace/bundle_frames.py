@@ -183,7 +183,8 @@ def _knockouts(
 ) -> Iterable[dict[str, Any]]:
     """What the bare step lost in every knock-out."""
     for record in manifest.knockouts:
-        found = _paired(record.base_ns, record.knocked_ns, bare.get(record.deployment))
+        step = bare.get(record.deployment)
+        found = _paired(record.base_ns, record.knocked_ns, step, record.visits)
         yield {
             "run_id": manifest.run.run_id, "module_id": ids[record.path], "phase": record.phase,
             "deployment": record.deployment, "skipped": record.skipped,
@@ -204,12 +205,14 @@ def _speedups(
         }  # fmt: skip
 
 
-def _paired(base: list[int], changed: list[int], bare: BareStep | None) -> dict[str, int]:
+def _paired(
+    base: list[int], changed: list[int], bare: BareStep | None, visits: Sequence[int] = ()
+) -> dict[str, int]:
     """``ns`` with its bounds, of the pairs where there are any."""
     from cb_trace.analysis import interval_stats
     from cb_trace.analysis.knockouts import paired_loss
 
-    found = paired_loss(base, changed, bare)
+    found = paired_loss(base, changed, bare, visits)
     if found is None:
         return {}
     return {

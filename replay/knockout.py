@@ -27,10 +27,11 @@ from cb_trace.replay.hooks import COLLECTIVES, output_signature
 from cb_trace.replay.on_part import OnPart
 from cb_trace.replay.pairs import Side, time_pairs
 from cb_trace.replay.stand_in import StandIn, UnfitError
-from cb_trace.replay.timing import synchronize
+from cb_trace.replay.timing import settle, synchronize
 from cb_trace.replay.ways import AsItIs, Way
 
 WARMUP_STEPS = 2
+SPENT = "time budget of "
 _TOP = re.compile(r"top(?::([1-9][0-9]*))?")
 _TIMES = re.compile(r"([2-9]|[1-9][0-9]+)x")
 
@@ -135,6 +136,9 @@ class Knockout:
     The modules are as before afterwards. The step itself may change what a step changes.
 
     :param way: how the step is run; None: as it is.
+    :param held: graphs of the step from earlier visits; that of this one is added. While they
+        live, each new graph lies elsewhere in memory: a graph has its speed from where it lies (one
+        of 280 µs on an H200 read 271 to 285), so that one alone would pass its own on to all.
     """
 
     def __init__(  # noqa: PLR0917 - the parts of one measurement, named at every call
@@ -145,8 +149,10 @@ class Knockout:
         options: KnockoutOptions,
         progress: Callable[[str], None],
         way: Way | None = None,
+        held: list[GraphCapture] | None = None,
     ) -> None:
         self.outcomes: list[Outcome] = []
+        self._held = held if held is not None else []
         self._modules, self._step, self._device = modules, step, device
         self._options, self._progress = options, progress
         self._way: Way = way or AsItIs(step)
@@ -161,6 +167,7 @@ class Knockout:
             self._reference = _Reference(self._step, self._device)
         whole = self._way.whole(None)
         self._base = self._captured(whole) if graph else GraphCapture(reason="")
+        self._held.append(self._base)
         self._begin = time.monotonic()
         for number, job in enumerate(jobs):
             what = f"on 1/{job.factor} of its batch" if job.factor else "knocked out"
@@ -185,7 +192,7 @@ class Knockout:
         """Seconds for one deployment of the next job."""
         left = self._options.budget_seconds - (time.monotonic() - self._begin)
         if left <= 0:
-            raise UnfitError(f"time budget of {self._options.budget_seconds:g} s spent")
+            raise UnfitError(f"{SPENT}{self._options.budget_seconds:g} s spent")
         return left / jobs_left / len(self._deployments())
 
     def _one(self, job: Job, seconds: float) -> None:
@@ -238,6 +245,8 @@ class Knockout:
         if captured.reason is not None:
             self.outcomes.append(Outcome(job, "graph", skipped=captured.reason))
             return
+        for run in (self._base.replay, captured.replay):
+            settle(run, self._device)
         self._pairs(job, "graph", Side(self._base.replay), Side(captured.replay), seconds)
 
     def _pairs(
@@ -265,15 +274,17 @@ def knock_out(  # noqa: PLR0917 - the parts of one measurement, named at every c
     graph: bool,
     progress: Callable[[str], None],
     way: Way | None = None,
+    held: list[GraphCapture] | None = None,
 ) -> list[KnockoutRecord]:
     """Knock out the modules that the options choose; Ctrl-C keeps what was measured.
 
     :param graph: measure the step as a CUDA graph as well, if it can be captured.
+    :param held: see :class:`Knockout`.
     :raises CbTraceError: a path that the model does not have.
     """
     jobs = [Job(path) for path in chosen_modules(options, replays, modules)]
     known = {r.path: COLLECTIVES for r in replays if r.skipped == COLLECTIVES}
-    knockout = Knockout(modules, step, device, options, progress, way)
+    knockout = Knockout(modules, step, device, options, progress, way, held)
     _run(knockout, jobs, graph=graph and device.type == "cuda", known=known, progress=progress)
     return [
         KnockoutRecord(
@@ -283,6 +294,7 @@ def knock_out(  # noqa: PLR0917 - the parts of one measurement, named at every c
             base_ns=o.base_ns,
             knocked_ns=o.changed_ns,
             dropped=o.dropped,
+            visits=[len(o.base_ns)] if o.base_ns else [],
             skipped=o.skipped,
         )
         for o in knockout.outcomes

@@ -10,10 +10,14 @@ from cb_trace.analysis.stats import RESAMPLES, IntArray, Interval, tail_ranks
 
 SAME_SPEED = 0.15  # how far a pair's step may be from the bare one to tell of it
 ENOUGH = 8  # pairs
+LEAST = 3  # pairs of a visit, for its median to tell
 
 
 def paired_loss(
-    base_ns: Sequence[int], knocked_ns: Sequence[int], bare: Interval | None = None
+    base_ns: Sequence[int],
+    knocked_ns: Sequence[int],
+    bare: Interval | None = None,
+    visits: Sequence[int] = (),
 ) -> Interval | None:
     """The median of base − knocked over the pairs, with its 95 % interval; None without pairs.
 
@@ -22,24 +26,28 @@ def paired_loss(
     every other figure is. So pairs whose own base is far from it are left out. Where too few are
     left, all are scaled to it, and the interval covers the figure as it was measured too.
 
-    The interval is from a bootstrap of blocks of neighbouring pairs, which drift together.
+    The interval is from a bootstrap of blocks of neighbouring pairs, which drift together. It
+    also covers the median of each of the ``visits`` (pairs of each, in order): by the next one the
+    host has another speed, and another capture of the same graph may have, too.
     """
     base, knocked = (np.asarray(ns, dtype=np.int64) for ns in (base_ns, knocked_ns))
     if not base.size:
         return None
     lost = base - knocked
+    ends = np.cumsum(visits if sum(visits) == base.size else [base.size])
+    visit = np.searchsorted(ends, np.arange(base.size), side="right")
     if bare is None or bare.median_ns <= 0:
-        return _median(lost)
+        return _median(lost, visit)
     like = np.abs(base - bare.median_ns) <= SAME_SPEED * bare.median_ns
     if like.sum() >= min(ENOUGH, base.size):
-        return _median(lost[like])
-    raw, scaled = _median(lost), _median(lost * bare.median_ns // np.maximum(base, 1))
+        return _median(lost[like], visit[like])
+    raw, scaled = _median(lost, visit), _median(lost * bare.median_ns // np.maximum(base, 1), visit)
     low, high = min(raw.low_ns, scaled.low_ns), max(raw.high_ns, scaled.high_ns)
     return Interval(scaled.median_ns, low, high, scaled.samples)
 
 
-def _median(lost: IntArray) -> Interval:
-    """Median, rounded down, and the tails of the medians of resampled blocks."""
+def _median(lost: IntArray, visit: IntArray) -> Interval:
+    """Median, rounded down, with the tails of the medians of resampled blocks, and all visits'."""
     size = lost.size
     block = max(1, round(size ** (1 / 3)))  # the usual order of growth
     rng = np.random.default_rng(0)
@@ -48,4 +56,6 @@ def _median(lost: IntArray) -> Interval:
     medians = np.sort(np.floor(np.median(lost[drawn], axis=1)).astype(np.int64))
     low, high = (int(medians[rank]) for rank in tail_ranks(RESAMPLES))
     middle = int(np.floor(np.median(lost)))
-    return Interval(middle, min(low, middle), max(high, middle), size)
+    parts = [lost[visit == one] for one in np.unique(visit)]
+    each = [int(np.floor(np.median(part))) for part in parts if part.size >= LEAST]
+    return Interval(middle, min(low, middle, *each), max(high, middle, *each), size)

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 import torch
 from torch import nn
 
-from cb_trace.bundle import KnockoutRecord, Note, Phase, ReplayRecord, SpeedupRecord
+from cb_trace.bundle import Deployment, KnockoutRecord, Note, Phase, ReplayRecord, SpeedupRecord
 from cb_trace.capture.modes import Deployed
 from cb_trace.capture.options import RecordOptions
 from cb_trace.capture.owners import Owners
 from cb_trace.capture.tree import ModuleTree
 from cb_trace.capture.variants import CompiledWay
 from cb_trace.errors import CbTraceError
+from cb_trace.replay.graph import GraphCapture
 from cb_trace.replay.host import SLOWED
 from cb_trace.replay.knockout import (
+    SPENT,
     Job,
     KnockoutOptions,
     check_paths,
@@ -46,7 +48,8 @@ class ChangedSteps:
         phase: Phase,
         progress: Callable[[str], None],
     ) -> None:
-        self.knockouts: list[KnockoutRecord] = []
+        self._visited: dict[str, dict[Deployment, KnockoutRecord]] = {}
+        self._held: list[GraphCapture] = []
         self.speedups: list[SpeedupRecord] = []
         self._model, self._tree, self._options = model, tree, options
         self._device, self._phase, self._progress = device, phase, progress
@@ -69,8 +72,8 @@ class ChangedSteps:
         return [*(self._compiled.notes if self._compiled else []), *slowed]
 
     def part(self, how: Deployed, turn: int, replays: Sequence[ReplayRecord]) -> None:
-        """A part of the modules to knock out, chosen by what is known of them alone by now; the
-        speed-ups after the first turn.
+        """Visit every module to knock out, chosen by what is known of them alone in the first turn;
+        the speed-ups after that turn.
         """
         if self._options.knockout is None and not self._options.speedups:
             return
@@ -80,29 +83,43 @@ class ChangedSteps:
             if turn == 0 and self._options.speedups:
                 self._speed_up(how, way, self._options.speedups)
 
+    @property
+    def knockouts(self) -> list[KnockoutRecord]:
+        """One record a module and deployment, whatever the number of visits."""
+        return [record for records in self._visited.values() for record in records.values()]
+
     def _knock_out(
         self, how: Deployed, way: Way | None, turn: int, replays: Sequence[ReplayRecord]
     ) -> None:
         options = self._options.knockout
         assert options is not None
-        done = {record.path for record in self.knockouts}
-        wanted = chosen_modules(options, replays, self._tree.modules)
-        left = [path for path in wanted if path not in done][: max(0, len(wanted) - len(done))]
-        paths = left[: -(-len(left) // (TURNS - turn))]
-        if not paths:
+        if turn == 0:
+            chosen = chosen_modules(options, replays, self._tree.modules)
+            self._visited = {path: {} for path in chosen}
+        due = [path for path, known in self._visited.items() if _wants_visit(known)]
+        if not due:
             return
-        seconds = options.budget_seconds * len(paths) / len(wanted)
-        self.knockouts += knock_out(
+        first = turn * len(due) // TURNS  # where time runs out, not always on the same ones
+        for record in knock_out(
             self._tree.modules,
             how.step,
             self._device,
             self._phase,
-            replace(options, top=0, paths=tuple(paths), budget_seconds=seconds),
+            replace(
+                options,
+                top=0,
+                paths=(*due[first:], *due[:first]),
+                budget_seconds=options.budget_seconds / TURNS,
+                min_pairs=-(-options.min_pairs // TURNS),
+            ),
             replays,
             graph=self._graph,
             progress=self._progress,
             way=way,
-        )
+            held=self._held,
+        ):
+            known = self._visited[record.path]
+            known[record.deployment] = _both_visits(known.get(record.deployment), record)
 
     def _speed_up(self, how: Deployed, way: Way | None, jobs: Sequence[Job]) -> None:
         self.speedups += speed_up(
@@ -129,3 +146,24 @@ class ChangedSteps:
                 self._model, how.step, self._options.compile, Owners(self._tree), how.graphs()
             )
         return self._compiled
+
+
+def _both_visits(first: KnockoutRecord | None, second: KnockoutRecord) -> KnockoutRecord:
+    """One record of two visits of a module; what could not be measured again stands as it is."""
+    if first is None or first.skipped is not None:
+        return second
+    if second.skipped is not None:
+        return first
+    return replace(
+        first,
+        base_ns=[*first.base_ns, *second.base_ns],
+        knocked_ns=[*first.knocked_ns, *second.knocked_ns],
+        dropped=first.dropped + second.dropped,
+        visits=[*first.visits, *second.visits],
+    )
+
+
+def _wants_visit(known: Mapping[Deployment, KnockoutRecord]) -> bool:
+    """Whether a module is to be visited again: it can be taken out, as far as is known."""
+    skipped = [record.skipped for record in known.values()]
+    return not skipped or any(why is None or why.startswith(SPENT) for why in skipped)

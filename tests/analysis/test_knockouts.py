@@ -39,6 +39,14 @@ def test_pairs_that_drift_together_make_the_interval_wider() -> None:
     assert width(turns) < width(drift) == 40
 
 
+def test_the_interval_covers_the_median_of_every_visit() -> None:
+    base, knocked = [1000] * 12, [900] * 4 + [893] * 4 + [880] * 2 + [890] * 2
+    assert paired_loss(base, knocked, BARE, [4, 4, 4]) == Interval(107, 100, 115, 12)
+    lone = paired_loss([1000] * 6, [900] * 4 + [500] * 2, BARE, [4, 2])
+    assert lone is not None
+    assert lone.high_ns == 500  # of the bootstrap; two pairs are no visit that tells
+
+
 pairs = st.lists(st.tuples(st.integers(1, 10**7), st.integers(0, 10**7)), min_size=1, max_size=20)
 
 

@@ -9,13 +9,15 @@ import pytest
 import torch
 from torch import nn
 
-from cb_trace.bundle import Manifest
+from cb_trace.bundle import KnockoutRecord, Manifest
+from cb_trace.capture.changed import _both_visits, _wants_visit
 from cb_trace.capture.options import RecordOptions
 from cb_trace.capture.record import record
 from cb_trace.conduct import ingest
 from cb_trace.errors import CbTraceError
 from cb_trace.providers.workload import Workload
-from cb_trace.replay.knockout import Job, KnockoutOptions
+from cb_trace.replay.knockout import SPENT, Job, KnockoutOptions
+from cb_trace.replay.schedule import TURNS
 from cb_trace.store import open_profile
 
 
@@ -55,6 +57,38 @@ def test_every_module_asked_for_is_taken_out(profile: Path) -> None:
         ("3", None, "its output shares memory with its inputs"),
     ]
     assert rows(profile, "SELECT count(*) FROM knockout") == [(3,)]
+
+
+def test_every_module_is_visited_in_every_turn(tmp_path: Path) -> None:
+    options = KnockoutOptions(paths=("1", "2", "3"), budget_seconds=0.3, min_pairs=9)
+    manifest = recorded(tmp_path / "net", knockout=options)
+    by_path = {record.path: record for record in manifest.knockouts}
+    assert list(by_path) == ["1", "2", "3"]
+    for path in ("1", "2"):
+        record = by_path[path]
+        assert len(record.visits) == TURNS
+        assert sum(record.visits) == len(record.base_ns) == len(record.knocked_ns)
+        assert min(record.visits) >= 3
+    assert by_path["3"].visits == []
+
+
+def test_visits_of_one_module_are_one_record() -> None:
+    def visit(*base: int, skipped: str | None = None) -> KnockoutRecord:
+        return KnockoutRecord(
+            path="a", phase="forward", deployment="graph", base_ns=list(base),
+            knocked_ns=[ns - 1 for ns in base], dropped=1, visits=[len(base)] if base else [],
+            skipped=skipped,
+        )  # fmt: skip
+
+    spent = visit(skipped=f"{SPENT}3 s spent")
+    both = _both_visits(visit(10, 11), visit(12))
+    assert (both.base_ns, both.knocked_ns) == ([10, 11, 12], [9, 10, 11])
+    assert (both.visits, both.dropped) == ([2, 1], 2)
+    assert _both_visits(spent, visit(10)) == visit(10)
+    assert _both_visits(visit(10), spent) == visit(10)
+    assert _wants_visit({})
+    assert _wants_visit({"graph": spent})
+    assert not _wants_visit({"graph": visit(skipped="its output shares memory with its inputs")})
 
 
 def test_what_a_faster_module_gains_stands_beside_the_prediction(profile: Path) -> None:
