@@ -25,9 +25,10 @@ from torch.utils.flop_counter import flop_registry
 
 from cb_trace.accounts import WorkPhase
 from cb_trace.replay.formulas import count, operator_name
+from cb_trace.replay.inputs import tensors_of
 from cb_trace.replay.methods import StepThread, hooked
 from cb_trace.replay.storages import CudaMeter, Meter, Storage, Storages, TensorMeter
-from cb_trace.replay.traffic import Border, Traffic, tensors, traffic, view_bytes
+from cb_trace.replay.traffic import Border, Traffic, traffic, view_bytes
 from cb_trace.replay.work import Work, work_dtype
 
 OUTSIDE = -1  # the index of what ran outside every call
@@ -303,7 +304,7 @@ def _escape(touched: Traffic, frames: tuple[Frame, ...]) -> None:
 
 
 def _dense(output: Any) -> list[torch.Tensor]:
-    return [t for t in tensors(output) if t.layout == torch.strided and not t.is_nested]
+    return [t for t in tensors_of(output) if t.layout == torch.strided and not t.is_nested]
 
 
 def _same(tensor: torch.Tensor) -> torch.Tensor:

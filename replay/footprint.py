@@ -17,14 +17,18 @@ from cb_trace.replay.storages import CudaMeter
 def footprint(
     call: Call, ready: IsolatedCall, device: torch.device, meter: CudaMeter | None
 ) -> Frame | None:
-    """Run a call once and return what was held meanwhile; None where the module was not called.
+    """Run a call once and return what was held meanwhile; None where the module was not called, or
+    does not run while it is counted (one that differentiates by ``torch.func`` does not).
 
     Its output, and with it what it keeps for a backward, is let go before the next call.
     """
     accounting = Accounting({call.path: call.module}, device, meter)
     ready.prepare()
-    with accounting.counting():
-        ready.run()
+    try:
+        with accounting.counting():
+            ready.run()
+    except Exception:  # the module's own code, under hooks that it may refuse
+        return None
     return next((frame for frame in accounting.frames if frame.path == call.path), None)
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils import _pytree as pytree
+
+from cb_trace.replay.inputs import leaves_of
 
 NO_ROOM = "no room for the gradients of its output"
 
@@ -27,7 +28,7 @@ class OutputGradients:
 
     def watch(self, output: object, room: Room) -> None:
         """Keep the gradient of every tensor of an output, where there is room for it."""
-        for place, tensor in enumerate(pytree.tree_leaves(output)):
+        for place, tensor in enumerate(leaves_of(output)):
             if isinstance(tensor, torch.Tensor) and tensor.requires_grad and _is_plain(tensor):
                 hook: Any = tensor.register_hook
                 hook(self._keeper(place, room))
@@ -65,7 +66,7 @@ class BackwardCall:
         inputs: Sequence[torch.Tensor],
         module: nn.Module,
     ) -> None:
-        leaves = pytree.tree_leaves(output)
+        leaves = leaves_of(output)
         places = [p for p in gradients if _takes(leaves, p, gradients[p])]
         self._outputs = [leaves[place] for place in places]
         self._gradients = [gradients[place] for place in places]

@@ -16,7 +16,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from cb_trace.replay.gradients import OutputGradients, Room
 from cb_trace.replay.graph import one_line
 from cb_trace.replay.guard import CallState, RngState
-from cb_trace.replay.inputs import FrozenInputs, InputPlan, freeze, leaf_signature, plan_inputs
+from cb_trace.replay.inputs import (
+    FrozenInputs,
+    InputPlan,
+    freeze,
+    leaf_signature,
+    leaves_of,
+    plan_inputs,
+)
 from cb_trace.replay.methods import (
     FORWARD,
     Method,
@@ -305,5 +312,5 @@ class _Watch(TorchDispatchMode):
 
 def output_signature(output: Any) -> Hashable:
     """Structure of an output with type, dtype and sizes of its tensors; jagged sizes as such."""
-    leaves, spec = pytree.tree_flatten(output)
-    return str(spec), tuple(leaf_signature(leaf) for leaf in leaves)
+    spec = pytree.tree_structure(output)
+    return str(spec), tuple(leaf_signature(leaf) for leaf in leaves_of(output))

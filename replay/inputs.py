@@ -12,7 +12,7 @@ import enum
 import types
 import weakref
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import torch
@@ -27,6 +27,7 @@ from cb_trace.replay.tensors import (
     UncopyableError,
     build_tensors,
     copy_storage,
+    is_wrapper,
 )
 
 _ATOMIC: tuple[type, ...] = (
@@ -56,8 +57,8 @@ class InputPlan:
         Fields that pytree does not show count too: what a call has cached in its input, a
         KeyedJaggedTensor say, would spare the next call the work.
         """
-        fields = (tuple((name, id(v)) for name, v in vars(h).items()) for h in self.holders)
-        return (tuple(id(tensor) for tensor in self.given), tuple(fields))
+        held = (tuple((name, id(v)) for name, v in vars(h).items()) for h in self.holders)
+        return (tuple(id(tensor) for tensor in self.given), tuple(held))
 
 
 @dataclass(slots=True)
@@ -124,6 +125,24 @@ def plan_inputs(args: tuple[Any, ...], kwargs: dict[str, Any], keep: set[int]) -
     return InputPlan(recipe, planner.tensors, planner.given, signature, planner.holders)
 
 
+def leaves_of(tree: Any, around: frozenset[int] = frozenset()) -> list[Any]:
+    """The leaves of nested containers. A dataclass that pytree does not know is one, and so are
+    the leaves of its fields, behind it.
+    """
+    found: list[Any] = []
+    for leaf in pytree.tree_leaves(tree):
+        found.append(leaf)
+        if is_dataclass(leaf) and not isinstance(leaf, type) and id(leaf) not in around:
+            values = [getattr(leaf, item.name, None) for item in fields(leaf)]
+            found += leaves_of(values, around | {id(leaf)})
+    return found
+
+
+def tensors_of(tree: Any) -> list[torch.Tensor]:
+    """The tensors among :func:`leaves_of`."""
+    return [leaf for leaf in leaves_of(tree) if isinstance(leaf, torch.Tensor)]
+
+
 def leaf_signature(leaf: Any) -> Hashable:
     """Type, dtype, layout and sizes of a tensor, jagged ones as such; the type of all else."""
     if not isinstance(leaf, torch.Tensor):
@@ -178,7 +197,7 @@ class _Planner:
             parts = [self.value(child) for child in children]
             return _container(parts, spec), (str(spec), tuple(sign for _, sign in parts))
         if hasattr(value, "__deepcopy__"):
-            return _own_copy(value), ("object", _name(value))
+            return _own_copy(value), ("object", _name(value), self._outline(value))
         return self._reduced(value)
 
     def _tensor(self, tensor: torch.Tensor) -> tuple[Recipe, Signature]:
@@ -186,7 +205,20 @@ class _Planner:
             return _constant(tensor), ("parameter", str(tensor.dtype), tuple(tensor.shape))
         index = self.tensors.add(tensor)
         self.given.append(tensor)
-        return (lambda tensors, _: tensors[index]), self.tensors.signature(index)
+        signature, attributes = self.tensors.signature(index), _attributes(tensor)
+        if not attributes:
+            return (lambda tensors, _: tensors[index]), signature
+        recipe, more = self.value(attributes)
+        return _with_attributes(index, recipe), (signature, more)
+
+    def _outline(self, value: Any) -> Signature:
+        """What of an object with a copy of its own decides its work: sizes, and plain fields."""
+        array = tuple(str(getattr(value, name, None)) for name in ("dtype", "shape", "strides"))
+        apart = _Planner(self._keep)  # its tensors are the object's to copy
+        try:
+            return array, apart.value(dict(getattr(value, "__dict__", {})))[1]
+        except UncopyableError:
+            return (array,)
 
     def _reduced(self, value: Any) -> tuple[Recipe, Signature]:
         try:
@@ -200,6 +232,19 @@ class _Planner:
         content = (args, state, list(items or ()), list(pairs or ()))
         inner, signature = self.value(content)
         return _reconstruction(function, inner), (_name(value), signature)
+
+
+def _attributes(tensor: torch.Tensor) -> dict[str, Any]:
+    """What somebody has set on a tensor; the fields of a wrapper are what it is made of."""
+    return {} if is_wrapper(tensor) else dict(vars(tensor))
+
+
+def _with_attributes(index: int, attributes: Recipe) -> Recipe:
+    def build(tensors: Sequence[torch.Tensor], memo: dict[int, Any]) -> Any:
+        vars(tensors[index]).update(attributes(tensors, memo))
+        return tensors[index]
+
+    return build
 
 
 def _constant(value: Any) -> Recipe:

@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 from cb_trace.replay.guard import RngState
-from cb_trace.replay.stand_in import Forward, StandIn, tensors_in
+from cb_trace.replay.inputs import tensors_of
+from cb_trace.replay.stand_in import Forward, StandIn
 
 CLOSE = 0.02  # of the output's norm: another kernel may round otherwise
 
@@ -69,14 +70,14 @@ class OnPart(StandIn):
     def _unfit(
         self, forward: Forward, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
     ) -> str | None:
-        given = tensors_in(output)
+        given = tensors_of(output)
         reason = self._batch_of(given, args, kwargs)
         if reason is not None:
             return reason
         rng = RngState.now()
         try:
             with torch.no_grad():
-                part = tensors_in(self._work(args, kwargs))
+                part = tensors_of(self._work(args, kwargs))
         except Exception as error:  # the module's own code, on inputs that it may not expect
             return f"it does not run on a part of its batch: {type(error).__name__}"
         finally:

@@ -17,7 +17,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from cb_trace.replay.guard import RngState
-from cb_trace.replay.inputs import InputPlan, ThawedInputs, freeze, plan_inputs
+from cb_trace.replay.inputs import InputPlan, ThawedInputs, freeze, plan_inputs, tensors_of
 from cb_trace.replay.module_state import ModuleState
 from cb_trace.replay.tensors import UncopyableError
 
@@ -163,10 +163,15 @@ class StandIn:
             before, state, rng = _Inputs(args, kwargs), ModuleState(self._module), RngState.now()
         gradients: list[torch.Tensor | None] = []
         if torch.is_grad_enabled():
+            reached = [tensor for tensor in tensors_of((args, kwargs)) if tensor.requires_grad]
+            if len(reached) != len(_differentiable(args, kwargs)):
+                self._reason = "autograd reaches inputs of it that lie in a dataclass"
             args, kwargs = _tapped(args, kwargs, gradients)
         output = forward(*args, **kwargs)
         with torch.inference_mode(False), torch.no_grad():
-            self._reason = before.reason or _effect(before, state, output, self._module)
+            self._reason = (
+                self._reason or before.reason or _effect(before, state, output, self._module)
+            )
             self.draws = self.draws or not rng.same(RngState.now())
             self._reason = self._reason or self._unfit(forward, args, kwargs, output)
             if self._reason is None:
@@ -184,6 +189,9 @@ class StandIn:
         places = [n for n, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
         if not places:
             self._reason = "its output holds no tensor"
+        if len(places) != len(tensors_of(output)):
+            self._reason = "its output holds tensors in a dataclass"
+        if self._reason is not None:
             return
         try:
             plan = _plan([leaves[n] for n in places])
@@ -223,7 +231,7 @@ class _Inputs:
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.reason: str | None = None
         self.storages: set[int] = set()
-        tensors = tensors_in((args, kwargs))
+        tensors = tensors_of((args, kwargs))
         try:
             self._plan = _plan(tensors)
             self._copy = freeze(self._plan)
@@ -244,7 +252,7 @@ def _effect(before: _Inputs, state: ModuleState, output: Any, module: nn.Module)
         return "it changes its own state"
     held = [*module.parameters(), *module.buffers()]
     try:
-        given = _storages(_plan(tensors_in(output)))
+        given = _storages(_plan(tensors_of(output)))
         own = _storages(_plan(held))
     except UncopyableError as error:
         return f"its output cannot be copied: {error}"
@@ -253,11 +261,6 @@ def _effect(before: _Inputs, state: ModuleState, output: Any, module: nn.Module)
     if given & own:
         return "its output shares memory with its parameters or buffers"
     return None
-
-
-def tensors_in(tree: Any) -> list[torch.Tensor]:
-    """The tensors of a tree of containers."""
-    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
 def _plan(tensors: Sequence[torch.Tensor]) -> InputPlan:
@@ -276,7 +279,8 @@ def _storages(plan: InputPlan) -> set[int]:
 def _differentiable(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
     if not torch.is_grad_enabled():
         return []
-    return [tensor for tensor in tensors_in((args, kwargs)) if tensor.requires_grad]
+    leaves = pytree.tree_leaves((args, kwargs))
+    return [t for t in leaves if isinstance(t, torch.Tensor) and t.requires_grad]
 
 
 def _tapped(

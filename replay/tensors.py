@@ -111,7 +111,7 @@ class TensorPlan:
     def _spec(self, tensor: torch.Tensor) -> TensorSpec:
         if tensor.device.type == "meta":
             raise UncopyableError("a meta tensor, which has no data")
-        if _is_wrapper(tensor):
+        if is_wrapper(tensor):
             return self._wrapper(tensor)
         if tensor.is_nested:
             return self._nested(tensor)
@@ -334,7 +334,7 @@ _BUILDERS = {
 _COMPRESSED = {torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc}
 
 
-def _is_wrapper(tensor: Any) -> bool:
+def is_wrapper(tensor: Any) -> bool:
     return bool(is_traceable_wrapper_subclass(tensor))
 
 
@@ -381,7 +381,7 @@ def _aligned(length: int, device: torch.device, remainder: int, *, pinned: bool)
 def _address_bits(tensor: torch.Tensor) -> int:
     if tensor.layout != torch.strided or tensor.is_nested:
         return 0
-    if _is_wrapper(tensor):
+    if is_wrapper(tensor):
         return 0
     address = tensor.data_ptr()
     return min(address & -address, SHARED_ALIGNMENT)
@@ -395,6 +395,6 @@ def _reuse(tensor: torch.Tensor) -> int:
     """
     if tensor.dtype not in {torch.int32, torch.int64} or tensor.layout != torch.strided:
         return 0
-    if _is_wrapper(tensor) or not 1 < tensor.numel() <= MAX_COUNTED_IDS:
+    if is_wrapper(tensor) or not 1 < tensor.numel() <= MAX_COUNTED_IDS:
         return 0
     return round(2 * math.log2(max(1, torch.unique(tensor.detach()).numel())))

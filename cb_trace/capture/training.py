@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from cb_trace.bundle import Note
 from cb_trace.errors import CbTraceError
 from cb_trace.providers.workload import Workload
+from cb_trace.replay.inputs import tensors_of
 
 DEFAULT_RATE = 1e-3
 
@@ -79,8 +79,7 @@ def _mean_of_outputs(output: object) -> Tensor:
 
     :raises CbTraceError: no output depends on a parameter.
     """
-    leaves = pytree.tree_leaves(output)
-    floating = [t for t in leaves if isinstance(t, Tensor) and t.requires_grad]
+    floating = [tensor for tensor in tensors_of(output) if tensor.requires_grad]
     if not floating:
         raise CbTraceError(
             "no output of the model has a gradient to train with",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -131,3 +132,36 @@ def test_a_backward_that_cannot_run_again_is_skipped(monkeypatch: pytest.MonkeyP
         sampling = Sampling(3, 0.0, 9.0, 0.1)
         with pytest.raises(SkippedError, match="no gradient reached its output"):
             ready.measure(("backward", "hot"), sampling, Series())
+
+
+@dataclass
+class Scored:
+    """What some modules give: no container that pytree knows."""
+
+    score: Tensor
+    name: str = "none"
+
+
+class Scoring(nn.Linear):
+    def forward(self, x: Tensor) -> Scored:  # type: ignore[override]
+        return Scored(super().forward(x))
+
+
+class Scorer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Scoring(3, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        score: Tensor = self.inner(x).score
+        return score
+
+
+def test_the_backward_through_a_dataclass_is_seen_and_runs_alone() -> None:
+    model = Scorer()
+    call = next(c for c in captured(model, torch.randn(5, 3)).calls if c.path == "inner")
+    assert call.backward
+    with isolated(call, CPU, CacheFlush(CPU)) as ready:
+        got = ready.backward("hot").run()
+    assert isinstance(got, tuple)
+    assert torch.allclose(got[0], model.inner.weight.grad)  # type: ignore[arg-type]

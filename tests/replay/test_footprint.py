@@ -102,3 +102,14 @@ def test_the_step_is_left_as_it_was() -> None:
     before = {name: value.clone() for name, value in net.state_dict().items()}
     held(net, lambda: net(GIVEN), grad=False)
     assert all(torch.equal(net.state_dict()[name], value) for name, value in before.items())
+
+
+def test_a_module_that_refuses_to_be_counted_has_no_figures_and_breaks_nothing() -> None:
+    class Slope(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            slope: Tensor = torch.func.grad(lambda y: y.square().sum())(x)
+            return slope
+
+    net = nn.Sequential(nn.ReLU(), Slope())
+    found = held(net, lambda: net(GIVEN), grad=False)
+    assert {key[0] for key in found if key[2] == "isolated"} == {"0"}

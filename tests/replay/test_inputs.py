@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.utils import _pytree as pytree
 
-from cb_trace.replay.inputs import ThawedInputs, freeze, plan_inputs
+from cb_trace.replay.inputs import ThawedInputs, freeze, leaves_of, plan_inputs
 from cb_trace.replay.tensors import UncopyableError
 
 Pair = namedtuple("Pair", "first second")
@@ -153,3 +154,38 @@ def test_signatures_tell_calls_apart() -> None:
     others += [sign(torch.randn(6, 4).t(), scale=1), sign(x.requires_grad_(), scale=1)]
     assert sign(torch.randn(4, 6), scale=1) not in others
     assert len(set(others)) == len(others)
+    assert sign(np.zeros((8, 2))) != sign(np.zeros((4, 2)))
+    assert sign(np.zeros((8, 2))) == sign(np.ones((8, 2)))
+
+
+class Copied(Cache):
+    """Says itself how it is copied."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Copied:
+        return Copied(self.layers[0].clone())
+
+
+def test_objects_with_a_copy_of_their_own_are_told_apart_by_what_they_hold() -> None:
+    def sign(size: int) -> object:
+        return plan_inputs((Copied(torch.ones(size)),), {}, set()).signature
+
+    assert sign(2) == sign(2) != sign(3)
+
+
+def test_what_was_set_on_a_tensor_is_carried() -> None:
+    x: Any = torch.ones(2)
+    x.scale, x.mask = 2.0, torch.zeros(2)
+    out = thawed(x, x.mask)
+    copied = out.args[0]
+    assert (copied.scale, copied.mask.tolist()) == (2.0, [0.0, 0.0])
+    assert copied.mask is out.args[1] is not x.mask
+    copied.scale = 3.0
+    out.restore()
+    assert out.args[0].scale == 2.0
+
+
+def test_leaves_of_a_dataclass_lie_behind_it() -> None:
+    batch = Batch(torch.ones(2), 3, [torch.zeros(1)])
+    assert leaves_of({"a": batch, "b": 1}) == [batch, batch.ids, 3, batch.parts[0], 1]
+    batch.parts.append(batch)
+    assert leaves_of(batch)[-1] is batch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -78,6 +79,16 @@ class Secret(nn.Module):
         return x * 2
 
 
+@dataclass
+class Held:
+    value: torch.Tensor
+
+
+class Holding(nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, Held]:
+        return x * 2, Held(x * 3)
+
+
 class Words(nn.Module):
     def forward(self, x: torch.Tensor) -> str:
         return "none"
@@ -113,6 +124,7 @@ def test_the_step_is_faster_by_the_module() -> None:
         (nn.Identity(), None, "its output shares memory with its inputs"),
         (Counting(), None, "it changes its own state"),
         (Words(), lambda _: torch.ones(2, 4), "its output holds no tensor"),
+        (Holding(), lambda out: out[0] + out[1].value, "its output holds tensors in a dataclass"),
         (nn.Linear(4, 4), lambda x: x.add_(1), "a later operator writes into its output"),
     ],
 )
@@ -238,3 +250,26 @@ def test_the_words_of_the_option() -> None:
     assert parse_knockout("h.0, top:2,lm_head") == KnockoutOptions(top=2, paths=("h.0", "lm_head"))
     with pytest.raises(CbTraceError, match="names no module"):
         parse_knockout(" ,")
+
+
+def test_inputs_that_autograd_reaches_in_a_dataclass_are_refused() -> None:
+    class Opening(nn.Module):
+        def forward(self, held: Held) -> torch.Tensor:
+            return held.value * 2
+
+    class Around(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.body = nn.Linear(4, 4), Opening()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            out: torch.Tensor = self.body(Held(self.first(x)))
+            return out
+
+    net = Around()
+    knockout = Knockout(
+        dict(net.named_modules()), lambda: net(torch.ones(2, 4)), CPU, FAST, lambda _: None
+    )
+    knockout.run([Job("body")], graph=False, known={})
+    (record,) = knockout.outcomes
+    assert record.skipped == "autograd reaches inputs of it that lie in a dataclass"
