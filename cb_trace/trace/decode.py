@@ -34,6 +34,10 @@ _AFTER_LIMIT = 64 << 20
 _EVENT_LIMIT = 32 << 20  # real events are of a few kB; what grows beyond this is none
 _FRACTION = re.compile(rb'"ts"\s*:\s*"?\d{13,}\.\d*[1-9]')
 _BOOLEAN_TS = re.compile(rb'"ts"\s*:\s*(?:true|false)\b')
+_BEFORE_INTEGER = re.compile(
+    rb'"(?:correlation|device|stream|bytes|registers per thread|shared memory|graph (?:node )?id'
+    rb'|External id|Sequence number|Fwd thread id|Python (?:parent )?id)"\s*:\s*\Z'
+)
 _NUMBER = re.compile(rb'("(?:ts|dur)"\s*:\s*)(-?\d[\d.eE+-]*)')
 
 
@@ -172,9 +176,11 @@ class Decoder:
                 raise
             except duckdb.Error:
                 continue
-            rows, latest, first_us = sql.row(self.connection, sql.text("part_facts"))
-            if first_us and source == "source_fast" and _any_has(_BOOLEAN_TS, group):
-                continue  # read as 0 or 1 µs, and no time at all
+            rows, latest, first_us, low_ids = sql.row(self.connection, sql.text("part_facts"))
+            if source == "source_fast" and (
+                (first_us and _any_has(_BOOLEAN_TS, group)) or (low_ids and _any_boolean(group))
+            ):
+                continue  # read as 0 or 1, and no number at all
             if not self._needs_no_decimals(group, latest):
                 return False
             self._absorb(rows)
@@ -215,6 +221,18 @@ class Decoder:
                     first_kernel=self.first.kernel,
                 )
         self._rows += rows
+
+
+def _any_boolean(group: list[Path]) -> bool:
+    """Whether one of the arguments that are read as integers is a boolean."""
+    for path in group:
+        text = path.read_bytes()
+        for word in (b"true", b"false"):
+            at = -1
+            while (at := text.find(word, at + 1)) >= 0:
+                if _BEFORE_INTEGER.search(text, max(0, at - 64), at):
+                    return True
+    return False
 
 
 def _any_has(pattern: re.Pattern[bytes], group: list[Path]) -> bool:

@@ -11,7 +11,7 @@ import duckdb
 import pytest
 
 from cb_trace.errors import CbTraceError
-from cb_trace.trace import decode
+from cb_trace.trace import decode, document
 from tests.kineto import Event, kernel, launch, op, write_trace
 from tests.trace.conftest import Loader
 
@@ -26,7 +26,7 @@ def kernels(profile: duckdb.DuckDBPyConnection) -> list[str]:
     return [name for (name,) in rows]
 
 
-REFUSED = {
+REFUSED: dict[str, tuple[str | bytes, str]] = {
     "events_twice": (f'{{"traceEvents": {EVENTS}, "traceEvents": {OTHER}}}', "two traceEvents"),
     "empty_first": (f'{{"traceEvents": [], "traceEvents": {EVENTS}}}', "two traceEvents"),
     "list_of_ranks": (f'[{{"distributedInfo": {{"rank": 0}}, "traceEvents": {EVENTS}}}]',
@@ -107,3 +107,45 @@ def test_device_work_of_no_known_category_is_counted(
     assert kernels(profile) == ["gemm"]
     found = {drop.reason: (drop.events, drop.ns) for drop in report.drops}
     assert found == {"rows of an accelerator that is not read": (1, 5000)}
+
+
+BOOLEANS = {
+    "correlation": {"correlation": True},
+    "stream": {"stream": False},
+    "device": {"device": True, "stream": 7},
+    "bytes": {"bytes": True, "stream": 7},
+}
+
+
+@pytest.fixture(params=["one block", "several blocks"])
+def _blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "several blocks":
+        monkeypatch.setattr(document, "BLOCK", 600)
+        monkeypatch.setattr(document, "_LEAST", 300)
+
+
+@pytest.mark.usefixtures("_blocks")
+@pytest.mark.parametrize("case", BOOLEANS)
+def test_a_boolean_is_no_integer(
+    case: str, tmp_path: Path, load: Loader, profile: duckdb.DuckDBPyConnection
+) -> None:
+    odd = kernel("void f<true, false>", 40, 5, 0)
+    odd["args"] = BOOLEANS[case]
+    late = [op("late", 100 + i, 1) for i in range(20)]
+    report = load(write_trace(tmp_path / "t.json", [launch(1, 1, 1), *SOUND, odd, *late]))
+    found = profile.execute(
+        f"SELECT {case}, launch_id FROM kernel WHERE start_ns = 40000"
+    ).fetchall()
+    # without one of its own, the stream is that of the track
+    assert found == [({"stream": 7, "device": 0}.get(case), None)]
+    counts = {drop.reason: drop.events for drop in report.drops}
+    assert counts["argument that is no integer"] == 1
+    assert (report.slices, report.dropped) == (25, 0)
+
+
+def test_a_number_too_large_for_its_column_is_counted(
+    tmp_path: Path, load: Loader, profile: duckdb.DuckDBPyConnection
+) -> None:
+    report = load(write_trace(tmp_path / "t.json", [kernel("k", 1, 1, 0, stream=2**64 - 1)]))
+    assert profile.execute("SELECT stream FROM kernel").fetchall() == [(None,)]
+    assert ("argument that is no integer", 1) in [(d.reason, d.events) for d in report.drops]

@@ -58,5 +58,12 @@ SELECT
   TRY_CAST(args."graph id" AS BIGINT) AS graph_id,
   TRY_CAST(args."graph node id" AS BIGINT) AS graph_node_id,
   args.name AS label,
-  args.kernel AS kernel_name
+  args.kernel AS kernel_name,
+  -- integers that are none: a boolean, say, or one that needs more than 64 bits
+  len(list_filter([
+    coalesce(args."External id", old_external_id), args.correlation, args."Sequence number",
+    args."Fwd thread id", args."Python id", args."Python parent id", args.device, args.stream,
+    args."registers per thread", args."shared memory", args.bytes, args."graph id",
+    args."graph node id"
+  ], lambda text: text IS NOT NULL AND TRY_CAST(text AS BIGINT) IS NULL)) AS unusable
 FROM timed

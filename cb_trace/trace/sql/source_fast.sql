@@ -55,5 +55,6 @@ SELECT
   args."graph id" AS graph_id,
   args."graph node id" AS graph_node_id,
   args.name AS label,
-  args.kernel AS kernel_name
+  args.kernel AS kernel_name,
+  0 AS unusable
 FROM timed

@@ -18,5 +18,6 @@ CREATE OR REPLACE TEMP TABLE raw_frame (
 );
 CREATE OR REPLACE TEMP TABLE raw_total (
   kind VARCHAR, events BIGINT, ns BIGINT, no_dur BIGINT, odd_dur BIGINT, zero_ts BIGINT,
-  first_ns BIGINT, last_start_ns BIGINT, last_end_ns BIGINT, fractions BIGINT
+  first_ns BIGINT, last_start_ns BIGINT, last_end_ns BIGINT, fractions BIGINT,
+  unusable BIGINT
 );

@@ -29,4 +29,6 @@ SELECT
 FROM raw_total
 WHERE kind IN ('untimed', 'unphased', 'begin', 'foreign')
 GROUP BY kind
+UNION ALL
+SELECT 'argument that is no integer', sum(unusable), NULL FROM raw_total
 ORDER BY 1

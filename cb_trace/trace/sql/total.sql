@@ -10,7 +10,8 @@ SELECT
   min(start_ns) FILTER (WHERE start_ns <> 0),
   max(start_ns),
   max(start_ns + dur_ns) FILTER (WHERE dur_ns BETWEEN 0 AND $long_ns),
-  count(*) FILTER (WHERE start_ns % 1000 <> 0 OR dur_ns % 1000 <> 0)
+  count(*) FILTER (WHERE start_ns % 1000 <> 0 OR dur_ns % 1000 <> 0),
+  sum(unusable)
 FROM raw_part
 GROUP BY kind
 RETURNING kind;
