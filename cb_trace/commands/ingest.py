@@ -7,11 +7,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cb_trace.commands.options import FilePath, force_option, needs_reading_half, say, show_progress
+from cb_trace.commands.options import (
+    FilePath,
+    first_of,
+    force_option,
+    needs_reading_half,
+    say,
+    show_progress,
+)
 from cb_trace.commands.part import STEPS, WINDOW, step_pattern_option
+from cb_trace.errors import ThresholdCrossedError
 from cb_trace.imports import uncollected
 
 if TYPE_CHECKING:
+    from cb_trace.conduct import IngestReport
     from cb_trace.trace import LoadOptions
 
 
@@ -33,6 +42,11 @@ if TYPE_CHECKING:
     type=FilePath,
     help="Trace in which SOURCE's CUDA graphs were captured, to know their modules by.",
 )
+@click.option(
+    "--partial",
+    is_flag=True,
+    help="Accept a file damaged in its middle, of which only what decodes is loaded: exit 0.",
+)
 @force_option
 def command(
     *,
@@ -43,6 +57,7 @@ def command(
     steps: tuple[int, int] | None,
     step_pattern: str | None,
     capture: Path | None,
+    partial: bool,
     force: bool,
 ) -> None:
     """Make a profile from a bundle, a Kineto trace, or a folder with one trace a rank.
@@ -54,12 +69,18 @@ def command(
 
     target = output or Path(f"{_stem(source)}.duckdb")
     part = LoadOptions(window_ns=window, steps=steps, step_pattern=step_pattern)
-    ingest_to(source, target, force=force, load=part, capture=capture)
+    report = ingest_to(source, target, force=force, load=part, capture=capture)
     if hta:
         from cb_trace.commands.hta import second_opinion_on
 
         second_opinion_on(target)
     say(f"next: cb-trace compare {target}")
+    damaged = [trace.path for trace in report.traces if trace.damage and trace.truncated]
+    if damaged and not partial:  # traces.md row 7: not to go unnoticed in a script
+        raise ThresholdCrossedError(
+            f"{first_of(damaged)} is damaged in the middle: only what decodes was loaded",
+            hint="--partial accepts that",
+        )
 
 
 def ingest_to(
@@ -69,7 +90,7 @@ def ingest_to(
     force: bool,
     load: LoadOptions | None = None,
     capture: Path | None = None,
-) -> None:
+) -> IngestReport:
     """Ingest and say what came of it."""
     needs_reading_half()
     with uncollected():
@@ -81,6 +102,7 @@ def ingest_to(
         say(f"note: {remark}")
     say(report.summary())
     say(f"Wrote {target}")
+    return report
 
 
 def _stem(source: Path) -> str:

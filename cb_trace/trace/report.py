@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 NO_LAUNCH = "no launch in file"
 _ONLY_METADATA = "no events in this trace, only metadata"
+UNRECORDED = "graph that ran on after its last kernel"
+_LONG_WAIT_NS = 100_000  # a wait returns some 10 µs after the last kernel
 UNTIMED = "event without a usable time"
 UNPHASED = "event of no known phase"
 _DROPPED = (UNREADABLE, NOT_OBJECT, OVERSIZED, TRUNCATED, LOST_HOST, UNTIMED, UNPHASED)
@@ -44,7 +46,7 @@ def report(job: Job, source: Source, decoder: Decoder, span: Span, drops: list[D
     document = decoder.document
     header = parse_header(document.before, document.after)
     truncated = source.truncated or not document.closed
-    drops = [*_repairs(decoder, truncated), *drops, *_tallies(job)]
+    drops = [*_repairs(decoder, truncated), *drops, *_tallies(job), *_unrecorded(job)]
     unlinked = sum(drop.events for drop in drops if drop.reason == NO_LAUNCH)
     stated = (job.options.rank, header.rank, rank_in_name(PurePath(job.path)))
     kernels, launches, ops, steps = sql.row(
@@ -111,6 +113,20 @@ def _tallies(job: Job) -> list[Drop]:
     return [Drop(reason, events, ns) for reason, events, ns in rows if events]
 
 
+def _unrecorded(job: Job) -> list[Drop]:
+    """Graphs that ran on after the last kernel recorded of them, and for how long.
+
+    CUPTI records the first iteration of a conditional node only (traces.md row 31), and a tool that
+    loses records looks alike (row 29). Nothing is made up for them.
+    """
+    waits = {"trace_id": job.trace_id, "least_ns": _LONG_WAIT_NS}
+    sql.run(job.connection, sql.text("graph_waits"), **waits)
+    if not sql.value(job.connection, "SELECT count(*) FROM raw_wait"):
+        return []
+    events, ns = sql.row(job.connection, sql.text("graph_idle"), trace_id=job.trace_id)
+    return [Drop(UNRECORDED, events, ns)] if events else []
+
+
 def _notes(
     slices: int, kernels: int, launches: int, steps: int, *, unlinked: int, drops: list[Drop]
 ) -> tuple[str, ...]:
@@ -122,6 +138,12 @@ def _notes(
         notes.append("launches but no device events in this trace")
     elif kernels and unlinked == kernels:
         notes.append("no launch link in this trace")
+    notes += [
+        f"the host waited {(drop.ns or 0) / 1e6:.1f} ms more for graphs than their kernels last: "
+        "kernels are missing, idle is not to be trusted"
+        for drop in drops
+        if drop.reason == UNRECORDED
+    ]
     if not steps:
         notes.append("no steps in this trace: the whole trace is one step")
     return tuple(notes)

@@ -5,6 +5,7 @@ Containers are told apart by their first bytes, never by the file's name (traces
 
 from __future__ import annotations
 
+import re
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -15,11 +16,41 @@ from typing import IO
 from cb_trace.errors import CbTraceError
 
 GZIP, ZSTD, ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PK\x03\x04"
+_MEMBER = GZIP + b"\x08"
+_HEADER = re.compile(_MEMBER + rb"[\x00-\x1f].{4}[\x00\x02\x04][\x00-\x0d\xff]", re.DOTALL)
+_HEADER_BYTES = 10
 _READ = 1 << 18
 _OUT = 1 << 22  # a bound on what one call may inflate to
 _MANY_RANKS = "several ranks wrote one file at once?"
 
 Opener = Callable[[], IO[bytes]]
+
+
+class _SecondHeaderError(Exception):
+    """A member of a gzip file that begins before the one before it has ended."""
+
+
+@dataclass(slots=True)
+class _Fenced:
+    """A gzip file, read in pieces that end before each header in it.
+
+    Kineto and gzip leave a header's flags and name out or short; in compressed data the ten bytes
+    of one occur by chance less than once in 10 TB.
+    """
+
+    stream: IO[bytes]
+    _rest: bytes = b""
+
+    def read(self, size: int) -> bytes:
+        data, self._rest = self._rest or self.stream.read(size), b""
+        if len(data) > _HEADER_BYTES and (tail := data.rfind(_MEMBER[:1], -_HEADER_BYTES)) > 0:
+            data, self._rest = data[:tail], data[tail:] + self.stream.read(size)
+        at = 0
+        while (at := data.find(_MEMBER, at + 1)) > 0:
+            if _HEADER.match(data, at):
+                data, self._rest = data[:at], data[at:] + self._rest
+                break
+        return data
 
 
 @dataclass(slots=True)
@@ -83,7 +114,8 @@ class Source:
         """Read member after member with isal; where it stumbles, take over with zlib."""
         from isal import isal_zlib
 
-        with opener() as raw:
+        with opener() as stream:
+            raw = _Fenced(stream)
             data, start = raw.read(_READ), 0  # start: offset of the member's first byte
             while data.startswith(GZIP) or (data and GZIP.startswith(data)):
                 inflater, given = isal_zlib.decompressobj(wbits=31), 0
@@ -95,11 +127,16 @@ class Source:
                         given += len(block)
                         if block:
                             yield block
-                        if not data and len(block) < _OUT:
+                        if not data and len(block) < _OUT and not inflater.eof:
                             data = raw.read(_READ)
                             read += len(data)
                             if not data:
                                 break
+                            if data.startswith(_MEMBER):
+                                raise _SecondHeaderError
+                except _SecondHeaderError:  # what follows would decode to text that nobody wrote
+                    self.damage, self.truncated = f"gzip data damaged ({_MANY_RANKS})", True
+                    return
                 except isal_zlib.error:  # type: ignore[misc]  # isal has no stubs here
                     yield from self._gunzip_slowly(opener, start, given)
                     return
@@ -149,7 +186,7 @@ def _byte_by_byte(inflater: zlib._Decompress, piece: bytes) -> Iterator[bytes]:
             return
 
 
-def _skip_zeros(data: bytes, raw: IO[bytes]) -> tuple[bytes, int]:
+def _skip_zeros(data: bytes, raw: _Fenced) -> tuple[bytes, int]:
     """Step over zero padding between gzip members; give what follows and the padding's length."""
     padding = 0
     while data and not data.lstrip(b"\0"):

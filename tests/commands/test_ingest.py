@@ -148,3 +148,17 @@ def test_a_name_that_is_no_utf_8_is_refused(cli: Cli, tmp_path: Path, place: str
     assert (outcome.status, outcome.out) == (2, "")
     assert "is not UTF-8" in outcome.err
     assert len(outcome.err.splitlines()) == 2
+
+
+def test_row_7_damage_in_mid_stream_is_loaded_and_is_no_success(cli: Cli, tmp_path: Path) -> None:
+    noise = [kernel(f"k{i * 7919 % 104_729}", 200 + i, 1, 0) for i in range(3000)]
+    packed = write_trace(tmp_path / "sound.json.gz", [*TRACE, *noise]).read_bytes()
+    source, target = tmp_path / "t.json.gz", tmp_path / "t.duckdb"
+    source.write_bytes(packed[: len(packed) // 2] + packed[: len(packed) // 2])
+    outcome = cli("ingest", source, "-o", target)
+    assert (outcome.status, target.is_file()) == (1, True)
+    assert "several ranks wrote one file at once?" in outcome.err
+    assert "t.json.gz is damaged in the middle: only what decodes was loaded" in outcome.err
+    assert cli("ingest", source, "-o", target, "--force", "--partial").status == 0
+    source.write_bytes(packed[:-200])  # cut, as a full disk does: no damage
+    assert cli("ingest", source, "-o", target, "--force").status == 0

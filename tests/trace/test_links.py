@@ -60,6 +60,31 @@ def test_row_29_a_graph_launch_without_kernels_is_counted(tmp_path: Path, load: 
     assert drops(report) == {"graph launch without kernel": (1, None)}
 
 
+@pytest.mark.parametrize(
+    ("wait", "other", "found"),
+    [
+        (5000, [], (1, 4_890_000)),  # waited until 5,010, the last kernel ended at 120
+        (200, [], None),  # 90 µs more than the graph's own 100 µs: as usual
+        (5000, [kernel("late", 4000, 1000, 0)], None),  # the device was at work
+        (5000, [kernel("long", 5, 5000, 0)], None),
+    ],
+)
+def test_row_31_a_graph_that_ran_on_after_its_last_kernel_is_said(
+    wait: int, other: list[Event], found: tuple[int, int] | None, tmp_path: Path, load: Loader
+) -> None:
+    """A conditional node: of its iterations CUPTI records the first."""
+    events = [
+        event("cuda_runtime", "cudaGraphLaunch", 2, 2, correlation=9),
+        kernel("body", 20, 50, 9), kernel("body", 70, 50, 9),
+        event("cuda_runtime", "cudaStreamSynchronize", 10, wait, correlation=10),
+    ]  # fmt: skip
+    report = load(write_trace(tmp_path / "t.json", [*events, *other]))
+    assert drops(report).get("graph that ran on after its last kernel") == found
+    said = [note for note in report.notes if "kernels are missing" in note]
+    assert len(said) == (found is not None)
+    assert not found or "4.9 ms more for graphs" in said[0]
+
+
 def test_row_30_graph_ids_are_kept(
     tmp_path: Path, load: Loader, profile: duckdb.DuckDBPyConnection
 ) -> None:

@@ -15,7 +15,7 @@ import pytest
 import zstandard
 
 from cb_trace.errors import CbTraceError
-from cb_trace.trace import LoadReport
+from cb_trace.trace import LoadReport, source
 from cb_trace.trace.document import BLOCK, Document
 from tests.kineto import annotation, kernel, launch, op, write_trace
 from tests.trace.conftest import Loader
@@ -101,11 +101,12 @@ def test_row_3_other_encodings_keep_the_event(
     assert reasons(report) == {"repaired: not UTF-8": 1}
 
 
+@pytest.mark.parametrize("time", ["ts", "dur"])
 @pytest.mark.parametrize("number", ["NaN", "-Infinity", "inf", "1e999"])
 def test_row_4_no_number_in_a_time_drops_the_event(
-    number: str, tmp_path: Path, load: Loader, profile: duckdb.DuckDBPyConnection
+    number: str, time: str, tmp_path: Path, load: Loader, profile: duckdb.DuckDBPyConnection
 ) -> None:
-    report = load(broken(tmp_path / "t.json", event(dur=number)))
+    report = load(broken(tmp_path / "t.json", event(**{time: number})))
     assert names(profile) == ["aten::mm"]
     assert reasons(report)["event without a usable time"] == 1
     assert report.dropped == 1
@@ -387,3 +388,31 @@ def test_identifiers_go_on_over_several_traces(
         "JOIN op o ON o.op_id = k.op_id ORDER BY 1"
     ).fetchall()
     assert joined == [(0, 0, 0), (1, 1, 1)]
+
+
+@pytest.mark.parametrize("cut", [2, 3, 5])
+def test_row_7_a_second_header_ends_what_is_read(cut: int, tmp_path: Path, load: Loader) -> None:
+    """Behind it the bytes decode without complaint, to text that nobody wrote."""
+    packed = gzip.compress(large(5_000), 6, mtime=0)
+    begun = packed[: len(packed) // cut]
+    (tmp_path / "t.json.gz").write_bytes(begun + packed[: len(packed) // 2])
+    report = load(tmp_path / "t.json.gz")
+    assert (report.damage, report.truncated) == (
+        "gzip data damaged (several ranks wrote one file at once?)", True,
+    )  # fmt: skip
+    alone = tmp_path / "begun.json.gz"
+    alone.write_bytes(begun)
+    assert report.slices == load(alone, trace_id=1).slices
+    assert reasons(report) == {"truncated tail": 1}
+
+
+@pytest.mark.parametrize("at", range(-12, 3, 2))
+def test_row_6_members_may_end_anywhere_in_a_read(
+    at: int, tmp_path: Path, load: Loader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed = gzip.compress(TEXT[: len(TEXT) // 2]) + gzip.compress(TEXT[len(TEXT) // 2 :])
+    (tmp_path / "t.json.gz").write_bytes(packed)
+    second = packed.index(b"\x1f\x8b\x08", 1)
+    monkeypatch.setattr(source, "_READ", second + at)
+    report = load(tmp_path / "t.json.gz")
+    assert (report.slices, report.damage, report.truncated) == (3, None, False)

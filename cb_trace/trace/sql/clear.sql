@@ -9,6 +9,7 @@ DROP TABLE IF EXISTS raw_total;
 DROP TABLE IF EXISTS raw_choice;
 DROP TABLE IF EXISTS raw_link;
 DROP TABLE IF EXISTS raw_step;
+DROP TABLE IF EXISTS raw_wait;
 DROP TABLE IF EXISTS raw_stretch;
 DROP TABLE IF EXISTS raw_module;
 DROP TABLE IF EXISTS launch_op;
