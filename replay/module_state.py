@@ -36,7 +36,11 @@ class _TensorState:
         """By bits where a copy was kept: batch norm's kernels write without counting a version."""
         if self.value is not None and _has_bits(self.value):
             return not _same_bits(self.tensor, self.value)
-        return self.moved() or self.version is None or self.tensor._version != self.version
+        return self.moved() or self.written()
+
+    def written(self) -> bool:
+        """Whether something was written to it, as far as versions tell."""
+        return self.version is None or self.tensor._version != self.version
 
     def moved(self) -> bool:
         """Whether the ``data`` of a parameter was exchanged for another tensor."""
@@ -102,7 +106,7 @@ class ModuleState:
 
     def changed_parameters(self) -> bool:
         """Whether parameters were written, which :meth:`put` cannot undo."""
-        return any(s.value is None and s.changed() for s in self._tensors.values())
+        return any(s.value is None and s.written() for s in self._tensors.values())
 
     def put(self) -> None:
         """Make everything as it was, in place: the same tensors and containers."""

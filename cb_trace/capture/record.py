@@ -46,6 +46,7 @@ from cb_trace.capture.step import (
     check_mode,
     dtype_name,
     grad_note,
+    raising,
     step_of,
     trains_by_us,
     uses_grad,
@@ -94,7 +95,8 @@ def record(
             warm_up(recording.step, workload.name, 1, recording.device)  # gives it its shapes
         writes = workload.step is not None or recording.trains
         with intact(given.model, recording.device, values=writes) as watch:
-            recording.run()
+            with raising(workload.name, recording.step):  # a step whose data ends, say
+                recording.run()
             manifest = recording.manifest(provider, watch.notes())
     write_bundle(folder, manifest)
     return manifest

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from traceback import walk_tb
 
 import torch
 
@@ -75,18 +76,25 @@ def warm_up(step: Step, name: str, times: int, device: torch.device) -> None:
 
 
 @contextmanager
-def raising(name: str) -> Iterator[None]:
-    """Turn what a user's step raises into one line."""
+def raising(name: str, step: Step | None = None) -> Iterator[None]:
+    """Turn what a user's step raises into one line; with ``step`` only what came out of that."""
     try:
         yield
     except CbTraceError:
         raise
     except Exception as error:  # the user's model: anything may come
+        if step is not None and not _came_out_of(step, error):
+            raise
         reason = str(error).strip().partition("\n")[0]
         raise CbTraceError(
             f"the step of {name} raised {type(error).__name__}: {reason}",
             hint="run one step without cb-trace to see the traceback",
         ) from error
+
+
+def _came_out_of(step: Step, error: Exception) -> bool:
+    code = getattr(step, "__code__", None) or type(step).__call__.__code__
+    return any(frame.f_code is code for frame, _ in walk_tb(error.__traceback__))
 
 
 def dtype_name(model: torch.nn.Module, autocast: str) -> str:

@@ -32,6 +32,8 @@ class TrainingStep:
         self._workload, self._autocast = workload, autocast
         self._loss = workload.loss or _mean_of_outputs
         self._advanced = False
+        given = tensors_of((workload.args, workload.kwargs))
+        self._inputs = [t for t in given if t.requires_grad and t.is_leaf and t.grad is None]
         self._optimizer: torch.optim.Optimizer | None = None
         if workload.loss is None:
             detail = "mean of every floating output, added up"
@@ -50,6 +52,8 @@ class TrainingStep:
             loss.backward()  # type: ignore[no-untyped-call]
         self._advance(self._optimizer)
         self._optimizer.zero_grad(set_to_none=True)
+        for tensor in self._inputs:
+            tensor.grad = None
 
     def _advance(self, optimizer: torch.optim.Optimizer) -> None:
         if self._advanced:

@@ -161,6 +161,13 @@ def test_a_step_that_raises_is_one_line_and_writes_nothing(tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_step_whose_data_ends_is_one_line(tmp_path: Path) -> None:
+    model, batches = nn.Linear(4, 4), iter([torch.ones(2, 4)] * 8)
+    workload = Workload("short", model, step=lambda: model(next(batches)))
+    with pytest.raises(CbTraceError, match=r"the step of short raised StopIteration"):
+        record(workload, tmp_path, QUICK)
+
+
 def test_a_step_that_changes_speed_is_noted() -> None:
     def block(kind: SampleKind, *ns: int) -> StepSamples:
         return StepSamples(kind=kind, deployment="eager", ns=list(ns))

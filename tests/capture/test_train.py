@@ -7,6 +7,7 @@ import gzip
 import json
 import threading
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from cb_trace.capture.options import RecordOptions
 from cb_trace.capture.phases import PhaseWatch, never_called
 from cb_trace.capture.ranges import ModuleRanges
 from cb_trace.capture.record import _Recording, record
+from cb_trace.capture.training import TrainingStep
 from cb_trace.capture.tree import module_tree
 from cb_trace.errors import CbTraceError
 from cb_trace.providers import load
@@ -166,6 +168,13 @@ def test_what_a_workload_leaves_open_is_noted(tmp_path: Path) -> None:
     reasons = {n.reason for n in manifest.notes}
     assert {"default loss", "default optimizer"} <= reasons
     assert workload.model.weight.grad is None
+
+
+def test_gradients_of_inputs_are_dropped_like_all_others() -> None:
+    x = torch.ones(2, 4, requires_grad=True)
+    step = TrainingStep(Workload("inputs", nn.Linear(4, 4), (x,)), nullcontext)
+    step()
+    assert x.grad is None
 
 
 def test_a_model_without_parameters_cannot_train(tmp_path: Path) -> None:

@@ -275,6 +275,23 @@ def test_a_module_that_writes_to_its_parameters_is_skipped() -> None:
     assert call.reason == "writes to its parameters"
 
 
+def test_a_module_that_exchanges_a_parameters_data_is_put_back_before_every_run() -> None:
+    class Bounded(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.weight.data = self.weight.data / 2
+            return super().forward(x)
+
+    layer = Bounded(4, 4)
+    before = layer.weight.detach().clone()
+    call = call_of(nn.Sequential(layer), lambda: layer(torch.ones(2, 4)), "0")
+    layer.weight.data = before
+    with isolated(call, CPU, FLUSH) as ready:
+        assert ready.restores
+        ready.prepare()
+        assert torch.equal(layer.weight, before)
+    assert torch.equal(layer.weight, before)
+
+
 def test_collectives_are_not_replayed() -> None:
     def reduce(x: torch.Tensor) -> torch.Tensor:
         distributed.all_reduce(x)
