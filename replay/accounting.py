@@ -2,8 +2,9 @@
 
 Never while anything is timed, and uncompiled. Hooks tell which calls are open; autograd's sequence
 numbers tell which call made a backward node: the nodes that a call makes are numbered from its
-begin to its end. (One forward thread; a reentrant checkpoint numbers on a thread of its own, and
-its backward may be given to another call.)
+begin to its end. What a backward makes (a reentrant checkpoint runs the forward again there, and
+then a backward of its own) is numbered by that thread, so it is looked up by the backward it is
+of. (One forward thread.)
 """
 
 from __future__ import annotations
@@ -74,8 +75,10 @@ class Accounting:
         self._counts: dict[tuple[str, WorkPhase], int] = {}
         self._stack: list[Frame] = []
         self._owner: dict[int, Frame] = {}  # autograd node → the innermost call that made it
+        self._made_in: dict[int, dict[int, Frame]] = {}  # those made in a backward that still runs
         self._parameters: dict[int, str] = {}
         self._latest: dict[str, Frame] = {}
+        self._ended: dict[str, list[Frame]] = {}  # forwards that no recomputation has matched
         self._outside: dict[WorkPhase, Frame] = {}
         self._optimizing = False
         self.looking = False  # at a tensor of the step's: the operators are ours
@@ -130,10 +133,13 @@ class Accounting:
         around = self._stack[-1].chain if self._stack else ()
         self._settle(around)
         again = torch._C._current_graph_task_id() != -1  # inside a backward: recomputed
-        if again and not around and path in self._latest:
-            outer = (frame for frame in self._latest[path].chain if frame.path != path)
+        first = self._recomputed(path) if again else None
+        if first is not None and not around:
+            outer = (frame for frame in first.chain if frame.path != path)
             around = tuple(self._twin(frame, "recompute") for frame in outer)
         frame = self._frame(path, "recompute" if again else "forward", module)
+        if first is not None:
+            frame.twins = first.twins
         inside_itself = any(outer.path == path for outer in around)
         frame.chain = around if inside_itself else (*around, frame)
         frame.first_node = torch._C._autograd._get_sequence_nr()
@@ -152,11 +158,19 @@ class Accounting:
 
     def _finish(self, frame: Frame) -> None:
         frame.border.close()
-        if frame.phase != "forward":
-            return
-        self._latest[frame.path] = frame
+        owner = self._owner
+        if frame.phase == "forward":
+            self._latest[frame.path] = frame
+            self._ended.setdefault(frame.path, []).append(frame)
+        else:
+            owner = self._made_in.setdefault(torch._C._current_graph_task_id(), {})
         for node in range(frame.first_node, torch._C._autograd._get_sequence_nr()):
-            self._owner.setdefault(node, frame)
+            owner.setdefault(node, frame)
+
+    def _recomputed(self, path: str) -> Frame | None:
+        """The forward that is run again: the last one first, as a backward does."""
+        ended = self._ended.get(path)
+        return ended.pop() if ended else self._latest.get(path)
 
     def _frame(self, path: str, phase: WorkPhase, module: nn.Module | None = None) -> Frame:
         index = self._counts.get((path, phase), 0)
@@ -194,6 +208,7 @@ class Accounting:
             return self._stack[-1].chain
         if torch._C._current_graph_task_id() != -1:
             return self._backward_frames() or (self._outside_of("backward"),)
+        self._made_in.clear()
         return (self._outside_of("optimizer" if self._optimizing else "forward"),)
 
     def _backward_frames(self) -> tuple[Frame, ...]:
@@ -201,15 +216,26 @@ class Accounting:
         node: Any = torch._C._current_autograd_node()
         if node is None:
             return ()
-        made_in = self._owner.get(node._sequence_nr())
+        made_in = self._owners_now().get(node._sequence_nr())
         if made_in is None and hasattr(node, "variable"):  # it accumulates a gradient
             made_in = self._latest.get(self._parameters.get(id(node.variable), ""))
         return tuple(self._twin(f, "backward") for f in made_in.chain) if made_in else ()
+
+    def _owners_now(self) -> dict[int, Frame]:
+        """Who made the nodes of the backward at work: one inside another has those that were made
+        in the one around it. Backwards are numbered as they begin.
+        """
+        now = torch._C._current_graph_task_id()
+        for over in [task for task in self._made_in if task > now]:
+            del self._made_in[over]
+        around = max((task for task in self._made_in if task < now), default=None)
+        return self._owner if around is None else self._made_in[around]
 
     def _twin(self, frame: Frame, phase: WorkPhase) -> Frame:
         if phase not in frame.twins:
             self._settle(())
             frame.twins[phase] = self._frame(frame.path, phase)
+            frame.twins[phase].twins = frame.twins
         return frame.twins[phase]
 
     def _outside_of(self, phase: WorkPhase) -> Frame:

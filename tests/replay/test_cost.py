@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -161,6 +162,44 @@ def test_backward_and_recomputation_belong_to_their_modules() -> None:
     assert flops["", "backward"] == 7 * up
     assert flops["", "forward"] == 4 * up
     assert costs["", "optimizer"].flops_extended > 0
+
+
+class Again(nn.Module):
+    """Recomputed by a checkpoint that starts a backward of its own, ``depth`` within one another;
+    called twice.
+    """
+
+    def __init__(self, depth: int) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8, bias=False)
+        self.inner = Again(depth - 1) if depth else nn.Linear(8, 8, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = checkpoint(self.inner, self.layer(x), use_reentrant=True)
+        return torch.as_tensor(hidden)
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")  # the inner ones
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_a_backward_within_the_backward_belongs_to_its_modules(depth: int) -> None:
+    net, once = Again(depth), 2 * 4 * 8 * 8
+    given = torch.ones(4, 8, requires_grad=True)
+
+    def step() -> None:
+        net(net(given)).sum().backward()
+
+    found = account(net, step, grad=True).costs
+    flops: Counter[tuple[str, str]] = Counter()
+    for cost in found:
+        flops[cost.path, cost.phase] += cost.flops * cost.calls
+    layers = [".".join(["inner"] * level + ["layer"]) for level in range(depth + 1)]
+    for level, path in enumerate([*layers, ".".join(["inner"] * (depth + 1))]):
+        assert flops[path, "forward"] == 2 * once
+        assert flops[path, "backward"] == 2 * 2 * once
+        assert flops[path, "recompute"] == 2 * level * once
+        assert sum(c.calls for c in found if (c.path, c.phase) == (path, "backward")) == 2
+    assert flops["", "backward"] == 2 * 2 * (depth + 2) * once
+    assert not [c for c in found if c.call_index < 0 and c.flops]
 
 
 def test_the_total_is_that_of_torchs_counter() -> None:
