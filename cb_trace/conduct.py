@@ -74,7 +74,7 @@ class IngestReport:
         """A line for each trace that was not sound."""
         several = len(self.traces) > 1
         return [
-            f"{trace.path}: {line}" if several else line
+            f"{Path(trace.path).name}: {line}" if several else line
             for trace in self.traces
             if (line := trace.summary())
         ]

@@ -70,7 +70,7 @@ def report(job: Job, source: Source, decoder: Decoder, span: Span, drops: list[D
         truncated=truncated,
         damage=source.damage,
         drops=tuple(drops),
-        notes=_notes(span.slices, kernels, launches, steps, unlinked=unlinked, drops=drops),
+        notes=_notes(job, (span.slices, kernels, launches, steps), unlinked, drops),
     )
 
 
@@ -109,7 +109,8 @@ def _repairs(decoder: Decoder, truncated: bool) -> list[Drop]:
 
 
 def _tallies(job: Job) -> list[Drop]:
-    rows = job.connection.execute(sql.text("tallies"), {"trace_id": job.trace_id}).fetchall()
+    given = {"trace_id": job.trace_id, "role": job.role}
+    rows = job.connection.execute(sql.text("tallies"), given).fetchall()
     return [Drop(reason, events, ns) for reason, events, ns in rows if events]
 
 
@@ -128,9 +129,10 @@ def _unrecorded(job: Job) -> list[Drop]:
 
 
 def _notes(
-    slices: int, kernels: int, launches: int, steps: int, *, unlinked: int, drops: list[Drop]
+    job: Job, counts: tuple[int, int, int, int], unlinked: int, drops: list[Drop]
 ) -> tuple[str, ...]:
     """What a reader of the figures must know about this trace."""
+    slices, kernels, launches, steps = counts
     if not slices:
         return ("no usable event in this trace" if drops else _ONLY_METADATA,)
     notes = []
@@ -145,5 +147,7 @@ def _notes(
         if drop.reason == UNRECORDED
     ]
     if not steps:
-        notes.append("no steps in this trace: the whole trace is one step")
+        part = job.options.window_ns is not None
+        what = "no whole step in this window" if part else "no steps in this trace"
+        notes.append(f"{what}: the whole {'window' if part else 'trace'} is one step")
     return tuple(notes)

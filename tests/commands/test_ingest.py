@@ -133,7 +133,7 @@ def test_notes_name_the_rank_s_file_and_ranks_given_out(cli: Cli, tmp_path: Path
     assert outcome.status == 0
     notes = [line for line in outcome.err.splitlines() if line.startswith("note: ")]
     said = "1 no launch in file; two files have one rank; this one is 2"
-    assert notes == [f"note: ranks/rank1.json: {said}"]
+    assert notes == [f"note: rank1.json: {said}"]
 
 
 @pytest.mark.parametrize("place", ["source", "target", "folder"])

@@ -278,7 +278,8 @@ def test_row_26_kernels_outside_every_step_have_none(
         annotation("ProfilerStep#8", 20, 10), launch(22, 1, 2), kernel("next", 46, 3, 2),
         launch(40, 1, 3), kernel("after", 50, 3, 3),
     ]  # fmt: skip
-    load(write_trace(tmp_path / "t.json", events))
+    report = load(write_trace(tmp_path / "t.json", events))
+    assert drops(report)["kernel outside every step"] == (2, 8000)
     found = profile.execute("SELECT name, step FROM kernel ORDER BY start_ns").fetchall()
     assert found == [("warm-up", None), ("in", 0), ("next", 1), ("after", None)]
     steps = profile.execute("SELECT step, name, dur_ns, window_ns FROM step ORDER BY 1").fetchall()
@@ -320,6 +321,8 @@ def test_row_12_a_window_counts_from_the_first_event(
     assert profile.execute("SELECT name FROM step").fetchall() == [("ProfilerStep#4",)]
     assert times(profile, "kernel") == [(190_000, 30_000)]
     assert drops(report) == {"outside window": (3, 90_000)}
+    none = load(path, trace_id=1, options=LoadOptions(window_ns=(0, 50_000)))
+    assert none.notes == ("no whole step in this window: the whole window is one step",)
 
 
 @pytest.mark.parametrize(
