@@ -56,6 +56,14 @@ class Frame:
     twins: dict[WorkPhase, Frame] = field(default_factory=dict)  # the same call, other phases
 
 
+@dataclass(slots=True)
+class _Made:
+    """What calls have made outside any backward, or in one."""
+
+    nodes: dict[int, Frame] = field(default_factory=dict)  # → the innermost call that made it
+    calls: dict[str, list[Frame]] = field(default_factory=dict)  # that none has run again yet
+
+
 class Accounting:
     """Counts while a step runs inside :meth:`counting`; ``frames`` hold the results.
 
@@ -74,11 +82,10 @@ class Accounting:
         self._own: set[Storage] = set()
         self._counts: dict[tuple[str, WorkPhase], int] = {}
         self._stack: list[Frame] = []
-        self._owner: dict[int, Frame] = {}  # autograd node → the innermost call that made it
-        self._made_in: dict[int, dict[int, Frame]] = {}  # those made in a backward that still runs
+        self._made = _Made()
+        self._made_in: dict[int, _Made] = {}  # in a backward that still runs
         self._parameters: dict[int, str] = {}
         self._latest: dict[str, Frame] = {}
-        self._ended: dict[str, list[Frame]] = {}  # forwards that no recomputation has matched
         self._outside: dict[WorkPhase, Frame] = {}
         self._optimizing = False
         self.looking = False  # at a tensor of the step's: the operators are ours
@@ -158,19 +165,26 @@ class Accounting:
 
     def _finish(self, frame: Frame) -> None:
         frame.border.close()
-        owner = self._owner
+        made = self._made
         if frame.phase == "forward":
             self._latest[frame.path] = frame
-            self._ended.setdefault(frame.path, []).append(frame)
         else:
-            owner = self._made_in.setdefault(torch._C._current_graph_task_id(), {})
+            made = self._made_in.setdefault(torch._C._current_graph_task_id(), _Made())
+        made.calls.setdefault(frame.path, []).append(frame)
         for node in range(frame.first_node, torch._C._autograd._get_sequence_nr()):
-            owner.setdefault(node, frame)
+            made.nodes.setdefault(node, frame)
 
     def _recomputed(self, path: str) -> Frame | None:
-        """The forward that is run again: the last one first, as a backward does."""
-        ended = self._ended.get(path)
-        return ended.pop() if ended else self._latest.get(path)
+        """The call that is run again: the one of the node at work, else, as a backward goes, the
+        last first.
+        """
+        made, node = self._made_now(), torch._C._current_autograd_node()
+        around = made.nodes.get(node._sequence_nr()) if node is not None else None
+        for frame in around.chain if around else ():
+            if frame.path == path:
+                return frame
+        calls = made.calls.get(path)
+        return calls.pop() if calls else self._latest.get(path)
 
     def _frame(self, path: str, phase: WorkPhase, module: nn.Module | None = None) -> Frame:
         index = self._counts.get((path, phase), 0)
@@ -216,20 +230,20 @@ class Accounting:
         node: Any = torch._C._current_autograd_node()
         if node is None:
             return ()
-        made_in = self._owners_now().get(node._sequence_nr())
+        made_in = self._made_now().nodes.get(node._sequence_nr())
         if made_in is None and hasattr(node, "variable"):  # it accumulates a gradient
             made_in = self._latest.get(self._parameters.get(id(node.variable), ""))
         return tuple(self._twin(f, "backward") for f in made_in.chain) if made_in else ()
 
-    def _owners_now(self) -> dict[int, Frame]:
-        """Who made the nodes of the backward at work: one inside another has those that were made
-        in the one around it. Backwards are numbered as they begin.
+    def _made_now(self) -> _Made:
+        """What made the nodes of the backward at work: for one inside another, what ran in the one
+        around it. Backwards are numbered as they begin.
         """
         now = torch._C._current_graph_task_id()
         for over in [task for task in self._made_in if task > now]:
             del self._made_in[over]
         around = max((task for task in self._made_in if task < now), default=None)
-        return self._owner if around is None else self._made_in[around]
+        return self._made if around is None else self._made_in[around]
 
     def _twin(self, frame: Frame, phase: WorkPhase) -> Frame:
         if phase not in frame.twins:
