@@ -36,6 +36,16 @@ def command_lines() -> list[str]:
     return [line for line in [*lines, *examples] if line.startswith("cb-trace ")]
 
 
+def test_every_row_on_traces_has_its_behaviour_and_a_test_that_names_it() -> None:
+    """Rows 1 to 40 of the facts on how traces break."""
+    page = (ROOT / "docs" / "traces.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| ([\d, ]+) \|", page, re.MULTILINE)
+    assert sorted(int(row) for rows in listed for row in rows.split(",")) == list(range(1, 41))
+    texts = [path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")]
+    named = {n for text in texts for n in re.findall(r"rows?_(\d+)(?:_and_(\d+))?", text)}
+    assert set(map(str, range(1, 41))) <= {number for pair in named for number in pair}
+
+
 def test_the_reference_is_what_help_prints() -> None:
     done = subprocess.run(
         [sys.executable, ROOT / "docs/cli_reference.py"], capture_output=True, text=True, check=True
