@@ -7,6 +7,7 @@ measured, so both leave notes, and a shrunk table's note names its module.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -106,16 +107,19 @@ def _small_tables(limit: int | None) -> Iterator[_Rows[nn.Module, int]]:
 
 
 def _capped(init: Callable[..., None], limit: int, rows: _Rows[nn.Module, int]) -> Any:
+    signature = inspect.signature(init)
+
     @functools.wraps(init)
-    def smaller(self: Any, num_embeddings: int, *args: Any, **kwargs: Any) -> None:
-        given = kwargs.get("_weight") is not None
-        if num_embeddings <= limit or given:
-            init(self, num_embeddings, *args, **kwargs)
-            return
-        if kwargs.get("padding_idx") is not None:
-            kwargs["padding_idx"] %= limit
-        init(self, limit, *args, **kwargs)
-        rows[self] = num_embeddings
+    def smaller(self: Any, *args: Any, **kwargs: Any) -> None:
+        asked = signature.bind(self, *args, **kwargs)
+        wanted = asked.arguments
+        before = wanted["num_embeddings"]
+        if before > limit and wanted.get("_weight") is None:
+            if wanted.get("padding_idx") is not None:  # it may count from the end
+                wanted["padding_idx"] = wanted["padding_idx"] % before % limit
+            wanted["num_embeddings"] = limit
+            rows[self] = before
+        init(*asked.args, **asked.kwargs)
 
     return smaller
 

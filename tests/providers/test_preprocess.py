@@ -13,7 +13,7 @@ from cb_trace.capture.options import RecordOptions
 from cb_trace.capture.record import record
 from cb_trace.errors import CbTraceError
 from cb_trace.providers import Workload, load
-from cb_trace.providers.preprocess import Preprocessing
+from cb_trace.providers.preprocess import Preprocessing, _small_tables
 from cb_trace.providers.replicate import Replication
 
 DEEPFM = {"batch": 4, "dense": 8, "hidden": 8, "width": 4, "tables": 3, "rows_min": 10}
@@ -53,6 +53,17 @@ def test_tables_are_built_small_and_say_so() -> None:
         "hashed": "1,000 rows to 10",
     }
     assert workload.settings["shrink_tables"] == 10
+
+
+@pytest.mark.parametrize("kind", [nn.Embedding, nn.EmbeddingBag])
+def test_the_padding_row_is_where_its_id_is_folded_to(kind: Any) -> None:
+    def made(*args: Any, **kwargs: Any) -> Any:
+        with _small_tables(100):
+            return kind(1005, 2, *args, **kwargs)
+
+    assert made(padding_idx=1004).padding_idx == made(padding_idx=-1).padding_idx == 4
+    if kind is nn.Embedding:
+        assert made(1004).padding_idx == 4
 
 
 def test_ids_of_an_input_are_folded_once_and_computed_ones_in_every_call() -> None:
