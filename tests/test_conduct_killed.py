@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 import threading
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import duckdb
@@ -16,6 +18,7 @@ import pytest
 
 from cb_trace import conduct
 from cb_trace.store import create, open_profile
+from tests.bundles import write_net_bundle
 from tests.commands.conftest import cli  # noqa: F401  (a fixture)
 from tests.commands.running import Cli
 from tests.kineto import annotation, kernel, launch, module_slice, op, write_trace
@@ -73,6 +76,13 @@ def kernels(profile: Path) -> list[tuple[str, str]]:
         return connection.execute(query).fetchall()
 
 
+def figures(profile: Path) -> list[tuple[str, int, float]]:
+    with open_profile(profile) as connection:
+        return connection.execute(
+            "SELECT path, dur_ns, context_us FROM compare ORDER BY ALL"
+        ).fetchall()
+
+
 @pytest.fixture(scope="module")
 def calls(tmp_path_factory: pytest.TempPathFactory) -> int:
     """How many calls an ingest of the trace makes before its rename."""
@@ -98,6 +108,38 @@ def test_a_kill_leaves_the_old_profile_or_the_whole_new_one(tmp_path: Path, call
     assert (done.returncode, kernels(target)) == (-signal.SIGKILL, WHOLE)
     # the next one has cleared away what the others left
     assert set(tmp_path.iterdir()) == {source, target}
+
+
+@pytest.mark.parametrize("kind", ["bundle", "ranks"])
+def test_a_kill_at_any_moment_leaves_the_old_profile_or_the_whole_new_one(
+    tmp_path: Path, kind: str
+) -> None:
+    """By the clock, from outside: also inside DuckDB, which Python's own points never meet."""
+    if kind == "bundle":
+        source = write_net_bundle(tmp_path / "bundle")
+    else:
+        source = tmp_path / "ranks"
+        source.mkdir()
+        for rank in range(2):
+            trace(source).rename(source / f"rank{rank}.json")
+    target = tmp_path / "p.duckdb"
+    given = [str(source), "-o", str(target), "--force"]
+    command = [sys.executable, "-m", "cb_trace", "ingest", *given]
+    begun = time.monotonic()
+    subprocess.run(command, capture_output=True, check=True)
+    whole_s = time.monotonic() - begun
+    whole = figures(target)
+    assert len(whole) > 1
+    for _ in range(3):
+        wait_s = random.uniform(0.2, 1.1) * whole_s
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(wait_s)
+        child.kill()
+        child.communicate()
+        assert figures(target) == whole, f"killed after {wait_s} s"
+    subprocess.run(command, capture_output=True, check=True)
+    assert {p.name for p in tmp_path.iterdir()} == {source.name, target.name}
 
 
 def test_a_kill_leaves_no_profile_where_there_was_none(tmp_path: Path) -> None:
