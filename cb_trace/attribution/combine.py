@@ -16,7 +16,7 @@ from cb_trace.attribution.graphs import paired
 from cb_trace.attribution.inductor import NO_MATCH, NO_PARTS, Compiled, compiled
 from cb_trace.attribution.lineage import Lineage, lineage
 from cb_trace.attribution.nesting import NOTHING, Flags, Ints, column, innermost, lookup, nest
-from cb_trace.attribution.optimizer import after_backward, optimizer_intervals
+from cb_trace.attribution.optimizer import after_backward, optimizer_intervals, updates
 from cb_trace.attribution.parameters import gradients, optimizer_parts, updated_bytes
 from cb_trace.attribution.ranges import range_calls
 from cb_trace.attribution.repeats import originals
@@ -121,7 +121,7 @@ def _evidence(
     ``by``: the innermost layer (``_CALL``, …); ``call``: position of the module call; ``node``:
     position of the backward operator; ``joined``: its forward operator was found, in a module or
     not; ``once_more``: work of a forward repeated inside the backward; ``update``: nothing is
-    around it and the step's last backward is over.
+    around it and the step's last backward is over; ``run``: the row of :func:`updates` around it.
     """
     at = (origin.thread, origin.at_ns)
     call, (node, repeated) = calls.around(*at), autograd.around(*at)
@@ -137,12 +137,13 @@ def _evidence(
     first = np.where(lookup(original, call) != NOTHING, lookup(original, call), call)
     at_call = np.where(by == _CALL, first, np.where(joined, of_node, NOTHING))
     once_more = np.where(by == _CALL, lookup(again, call, False), repeated)
+    runs = nest(updates(events.annotation, events.op))
     update = (by == NOTHING) & after_backward(events.step, calls.frame, autograd, origin.at_ns)
     marks: dict[str, Ints | Flags] = {
         "by": by, "call": at_call, "joined": joined, "once_more": once_more, "update": update,
         "module_id": lookup(column(calls.frame, "module_id"), at_call),
         "node": np.where((by == _BACKWARD) & ~repeated, node, NOTHING),
-        "known": origin.known, "by_graph": origin.by_graph,
+        "known": origin.known, "by_graph": origin.by_graph, "run": runs.locate(*at),
     }  # fmt: skip
     return _frame(events.kernel, marks)
 

@@ -13,8 +13,8 @@ from cb_trace.attribution.autograd import Backward
 from cb_trace.attribution.events import step_of
 from cb_trace.attribution.nesting import NOTHING, Flags, Ints, column, nest
 
-STEP = "Optimizer.step#"
-PREFIXES = [STEP, "Optimizer.zero_grad#"]
+STEP, ZERO = "Optimizer.step#", "Optimizer.zero_grad#"
+PREFIXES = [STEP, ZERO]
 
 
 def optimizer_intervals(annotation: pl.DataFrame, op: pl.DataFrame) -> pl.DataFrame:

@@ -144,6 +144,39 @@ def test_two_optimizers_in_a_step_are_not_split_by_all_parameters() -> None:
     assert repeated == {"1": ["parameter"] * 2, "2": ["parameter"] * 2}
 
 
+def actor_and_critic(*between: Event) -> dict[str, list[tuple[object, ...]]]:
+    """Two updates of one step by Adam, each after a backward of its own."""
+    events = [
+        annotation("ProfilerStep#0", 0, 1000),
+        *accumulation(100, mark("a.weight", 117)),
+        annotation("Optimizer.step#Adam.step", 150, 20), *work("actor", 155, 1),
+        *between,
+        *accumulation(300, mark("b.weight", 317), mark("b.bias", 318)),
+        annotation("Optimizer.step#Adam.step", 350, 20), *work("critic", 355, 2),
+    ]  # fmt: skip
+    return parts(events_of(events), TREE, KNOWN)
+
+
+def test_optimizers_that_each_follow_gradients_of_their_own_are_told_apart() -> None:
+    zeroed = annotation("Optimizer.zero_grad#Adam.zero_grad", 200, 5)
+    assert actor_and_critic(zeroed, *work("zeros", 201, 3)) == {
+        "actor": [("a", "optimizer", "parameter", 10_000)],
+        "critic": [("b", "optimizer", "parameter", 10_000)],
+        "zeros": [(None, "optimizer", "optimizer", 10_000)],  # of which, nothing says
+    }
+    # One optimizer, and the gradient of a still there: the second run may update both.
+    assert {rows[0][2] for rows in actor_and_critic().values()} == {"optimizer"}
+    late = annotation("Optimizer.zero_grad#Adam.zero_grad", 400, 5)
+    assert {rows[0][2] for rows in actor_and_critic(late).values()} == {"optimizer"}
+    # Another optimizer does not have the parameters of the first.
+    assert runs(("SGD", 100, ["a.weight"]), ("Adam", 300, ["b.bias"])) == {
+        "1": ["parameter"], "2": ["parameter"],
+    }  # fmt: skip
+    # A gradient that comes after both, and one that both follow: nothing is told.
+    unknown = {"1": ["optimizer"], "2": ["optimizer"]}
+    assert runs(("SGD", 100, ["a.weight"]), ("Adam", 300, ["a.weight", "b.bias"])) == unknown
+
+
 def test_an_optimizer_inside_another_is_one() -> None:
     inner = annotation("Optimizer.step#AdamW.step", 105, 30)
     outer = annotation("Optimizer.step#Sharded.step", 100, 50)
