@@ -174,8 +174,10 @@ def _whole_rows(
         extra = parts.launch_ns if deployment == "graph" else 0.0
         alone = scaled_steps(steps, deployment, None, parts).middle
         found[PREDICTED] = [round(scale.step_ns() + extra) for scale in alone]
-    if parts.isolation_ns is not None:
-        found[ISOLATION_SUM] = [parts.isolation_ns]
+    phases = {phase for program in steps for _, phase in program.owners}
+    # A sum of forwards alone is none of a step with a backward; optimizers are never alone.
+    if parts.isolation_ns and phases & {"forward", "backward"} <= parts.isolation_ns.keys():
+        found[ISOLATION_SUM] = [sum(parts.isolation_ns.values())]
     for kind, values in found.items():
         middle = round(float(np.median(values)))
         yield run_id, None, None, deployment, kind, middle, min(values), max(values)

@@ -30,7 +30,7 @@ class Parts:
     alone_ns: Mapping[int, float] = field(
         default_factory=dict
     )  # device, the longer of warm and cold
-    isolation_ns: int | None = None  # the innermost modules alone, added up
+    isolation_ns: Mapping[str, int] = field(default_factory=dict)  # innermost alone, by phase
 
     def host(self, owners: Sequence[Owner]) -> FloatArray:
         """Factors on each owner's profiled host work, shape (owners, 2): in operators, and between.
@@ -81,15 +81,24 @@ def isolated_parts(
     gap, launch = _graph_line(forward, hot, replay_kernel)
     every = alone(forward.filter(pl.col("condition") == "hot"), module_call)
     ran = set(module_call.drop_nulls("step")["module_id"].unique().to_list())
-    total = (inner["median_ns"] * inner["calls"]).sum() if inner.height else None
     return Parts(
         host_ratio=_host_ratio(inner, module_call),
         factors=host_factors(every, module, ran),
         graph_gap_ns=gap,
         launch_ns=launch,
         alone_ns=longest_alone(forward, inner),
-        isolation_ns=None if total is None else int(total),
+        isolation_ns=_isolation(replay, module),
     )
+
+
+def _isolation(replay: pl.DataFrame, module: pl.DataFrame) -> dict[str, int]:
+    """The innermost modules alone, added up over the calls of a step, by phase."""
+    hot = replay.filter((pl.col("condition") == "hot") & pl.col("skipped").is_null())
+    found = {}
+    for (phase,), rows in hot.drop_nulls("median_ns").group_by("phase", maintain_order=True):
+        inner = _innermost(rows, module)
+        found[str(phase)] = int((inner["median_ns"] * inner["calls"]).sum())
+    return found
 
 
 def _innermost(hot: pl.DataFrame, module: pl.DataFrame) -> pl.DataFrame:

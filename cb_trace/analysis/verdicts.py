@@ -4,7 +4,8 @@ Rules, in order. *Beyond noise* means that the interval does not contain 0; that
 is the one that ``compare`` and ``--fail-above`` go by (table ``cost_bounds``, view ``compare``).
 
 1. Not replayed alone: say so with the reason; the cost in the step is all there is. Where modules
-   below it were, their sum and how much of its cost they make up; its own work is in no sum.
+   below it were, their sum and how much of its cost they make up; its own work is in no sum. All
+   phases together are never replayed; where one of them was, that is said.
 2. isolated − cost not beyond noise: either number holds.
 3. isolated above cost: name the terms that raise it (positive, beyond noise); believe the cost.
 4. isolated below cost: name what it leaves out (negative terms, beyond noise); believe the cost.
@@ -61,6 +62,7 @@ _MERGED = "cache or residual"  # without a sequence run the two cannot be told a
 _LAUNCH = {"cpu": "time outside operators", "cuda": "launch latency or a lower clock"}
 _PACE = "slower device back to back (clock, power)"
 _NAMED = 2
+_ALL_PHASES = "step"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,7 @@ class Figures:
     isolated: Interval | None = None  # bare wall, hot
     parts: bool = False  # the isolated figure is the sum over the modules below
     skipped: str | None = None  # why it was not replayed
+    by_phase: bool = False  # all phases together, of which it was replayed one or more
     below: tuple[Interval, float] | None = None  # modules below it: their sum, part of its cost
     terms: Mapping[str, Interval] = field(default_factory=dict)  # those measured
     graph: Interval | None = None  # as isolated, launched as a CUDA graph
@@ -100,6 +103,8 @@ def _cost(figures: Figures) -> str:
     costs = f"costs {cost} µs in the {_STEP.get(figures.deployment, figures.deployment)}"
     loses, believed = _loss(figures)
     costs += loses
+    if figures.isolated is None and figures.by_phase:
+        return f"{costs}; measured alone by phase only"
     if figures.isolated is None:
         return f"{costs}; not replayed alone{_instead(figures)}"
     alone = (
@@ -189,6 +194,7 @@ def verdicts(
         summed = fill_containers(walls[condition], places, partition, module, Interval.__add__)
     costs = {place: owned["ns"] for place, owned in zip(places, owned_rows, strict=True)}
     children = children_of(module)
+    known = {(place[0], place[2]) for place in walls["hot"]}
     rows = []
     for place, owned in zip(places, owned_rows, strict=True):
         figures = Figures(
@@ -198,6 +204,7 @@ def verdicts(
             below=_below(place, walls["hot"], costs, children),
             parts=place in summed,
             skipped=skipped.get(place[:2]),
+            by_phase=place[1] == _ALL_PHASES and (place[0], place[2]) in known,
             terms=split.get(place, {}),
             graph=walls["graph"].get(place),
             device_type=device_type,

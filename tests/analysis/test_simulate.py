@@ -199,7 +199,9 @@ def test_the_figure_is_the_median_over_steps_and_bounds_are_all_of_them() -> Non
 
 
 def test_the_step_from_its_parts() -> None:
-    parts = Parts(host_ratio=0.25, graph_gap_ns=500.0, launch_ns=3_000.0, isolation_ns=70_000)
+    parts = Parts(
+        host_ratio=0.25, graph_gap_ns=500.0, launch_ns=3_000.0, isolation_ns={"forward": 70_000}
+    )
     wanted: dict[Deployment, int] = {"eager": 25_000, "graph": 15_000 + 2 * 500 + 3_000}
     for deployment, expected in wanted.items():
         bare: dict[Deployment, BareStep] = {deployment: Interval(1, 1, 1)}
@@ -209,6 +211,22 @@ def test_the_step_from_its_parts() -> None:
         )  # fmt: skip
         whole = dict(found.select("kind", "ns").iter_rows())
         assert whole == {"predicted": expected, "kernel_sum": 15_000, "isolation_sum": 70_000}
+
+
+def test_a_sum_of_forwards_is_none_of_a_step_with_a_backward() -> None:
+    timeline = begun(100_000)
+    run(timeline, A, 10_000, 10_000, 5_000)
+    run(timeline, A, 40_000, 40_000, 9_000, phase="backward")  # type: ignore[arg-type]
+    bare: dict[Deployment, BareStep] = {"graph": Interval(1, 1, 1)}
+    alone: list[tuple[dict[str, int], int | None]] = [
+        ({"forward": 7_000}, None), ({"forward": 7_000, "backward": 12_000}, 19_000),
+    ]  # fmt: skip
+    for isolation, expected in alone:
+        found = marginal_costs(
+            {"graph": stepped(timeline)}, MODULE, frame("partition"), frame("cost_bounds"),
+            Parts(isolation_ns=isolation), run_id="r", bare=bare, device_type="cuda",
+        )  # fmt: skip
+        assert dict(found.select("kind", "ns").iter_rows()).get("isolation_sum") == expected
 
 
 def test_on_a_cpu_the_marginal_cost_is_the_cost() -> None:
@@ -263,4 +281,4 @@ def test_parts_come_from_the_innermost_modules() -> None:
     assert found.host_ratio == pytest.approx(0.25)
     assert found.graph_gap_ns == pytest.approx(2.0)  # (12 − 6) ÷ (5 − 2)
     assert found.launch_ns == pytest.approx(2.0)
-    assert found.isolation_ns == 300
+    assert found.isolation_ns == {"forward": 300}

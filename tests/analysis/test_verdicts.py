@@ -5,7 +5,7 @@ import pytest
 
 from cb_trace.analysis import Figures, Interval, verdict, verdicts
 from cb_trace.analysis.verdicts import Faster
-from tests.analysis.timelines import LIST, MODULE, A, D
+from tests.analysis.timelines import LIST, MODULE, A, B, D
 from tests.frames import frame
 
 
@@ -121,6 +121,21 @@ def test_one_row_a_module_of_the_partition_with_containers() -> None:
         ("r", LIST, f"its parts alone {alone}"),
         ("r", D, f"alone {alone}"),
     ]
+
+
+def test_all_phases_together_were_measured_by_phase() -> None:
+    partition = frame(
+        "partition", part(A, "busy", 7000), part(A, "busy", 2000) | {"phase": "backward"},
+        part(B, "busy", 1000),
+    )  # fmt: skip
+    phases = [(A, "backward", 2000), (A, "forward", 7000), (A, "step", 9000), (B, "step", 1000)]
+    rows = verdicts(
+        partition, bounds(*phases, (B, "forward", 1000)), frame("term"),
+        frame("replay", replay(A, 7000)), MODULE, run_id="r",
+    )  # fmt: skip
+    said = {row[1]: row[4] for row in rows.filter(phase="step").rows()}
+    assert said[A] == "costs 9.0 µs in the eager step; measured alone by phase only"
+    assert said[B] == "costs 1.0 µs in the eager step; not replayed alone"
 
 
 def test_training_has_a_sentence_for_all_phases_together() -> None:
