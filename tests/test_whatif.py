@@ -132,3 +132,19 @@ def test_streams_slow_each_other_as_they_do_in_the_marginal_costs(tmp_path: Path
         49_000,
         26_500,
     )  # 15,000 and 7,500 if they did not
+
+
+def test_two_factors_of_one_module_are_one_row_of_compare(tmp_path: Path) -> None:
+    tried = [
+        SpeedupRecord(
+            path="fc", deployment="eager", factor=factor, base_ns=[80_000] * 3, faster_ns=[ns] * 3
+        )
+        for factor, ns in ((4, 66_000), (2, 68_000))
+    ]
+    bundle = write_net_bundle(tmp_path / "net", speedups=tried)
+    with open_profile(ingest(bundle, tmp_path / "net.duckdb").profile) as connection:
+        rows = connection.execute(
+            "SELECT path, cost_us, speedup_factor, speedup_us, verdict FROM compare"
+        ).fetchall()
+    assert [row[:4] for row in rows] == [("", 80.0, None, None), ("fc", 30.0, 2, 12.0)]
+    assert "on 1/2 of its batch the step is 12 µs shorter" in rows[1][4]

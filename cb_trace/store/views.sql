@@ -72,7 +72,12 @@ LEFT JOIN knockout
     ON knockout.module_id = cost.module_id
     AND knockout.phase = cost.phase
     AND knockout.deployment = cost.deployment
-LEFT JOIN speedup AS faster
+LEFT JOIN ( -- a module may have run on several parts of its batch: the largest part
+    SELECT * FROM speedup
+    QUALIFY row_number() OVER (
+        PARTITION BY module_id, phase, deployment ORDER BY saved_ns IS NULL, factor
+    ) = 1
+) AS faster
     ON faster.module_id = cost.module_id
     AND faster.phase = cost.phase
     AND faster.deployment = cost.deployment
@@ -138,7 +143,8 @@ COMMENT ON COLUMN compare.cost_high_us IS
 COMMENT ON COLUMN compare.isolated_low_us IS 'Lower bound of isolated_us, us';
 COMMENT ON COLUMN compare.isolated_high_us IS 'Upper bound of isolated_us, us';
 COMMENT ON COLUMN compare.speedup_factor IS
-    'The module also ran on one factor-th of its batch; NULL where not measured';
+    'The module also ran on one factor-th of its batch (of several, the least factor); NULL where not '
+    'measured';
 COMMENT ON COLUMN compare.speedup_us IS 'What the step gained by that, measured, us';
 COMMENT ON COLUMN compare.speedup_low_us IS 'Lower bound of speedup_us, us';
 COMMENT ON COLUMN compare.speedup_high_us IS 'Upper bound of speedup_us, us';
