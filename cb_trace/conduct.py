@@ -7,6 +7,7 @@ both need.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,7 +39,7 @@ from cb_trace.ingest_run import (
     keep,
     rows_of,
 )
-from cb_trace.trace import LoadOptions, LoadReport, load_trace
+from cb_trace.trace import LoadOptions, LoadReport, Unpacked, load_trace
 
 if TYPE_CHECKING:
     import polars as pl
@@ -110,12 +111,14 @@ def ingest(
             f"{capture if capture.is_dir() else source} is no single trace",
             hint="--capture goes with one Kineto file",
         )
-    with store.create(target, force=force) as draft:
+    # the first blocks are unpacked while DuckDB is imported and an empty profile made
+    begun = nullcontext() if ours or source.is_dir() else Unpacked(source)
+    with begun as text, store.create(target, force=force) as draft:
         run = Ingest(draft.connection, target, load or LoadOptions(), overlap, progress)
         run_ids = (
             [_ingest_bundle(run, open_bundle(source))]
             if ours
-            else ingest_foreign(run, source, capture)
+            else ingest_foreign(run, source, capture, text)
         )
         device_ns, unattributed_ns = _device_time(run.connection)
     return IngestReport(

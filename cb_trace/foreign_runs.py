@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cb_trace import store
 from cb_trace.bundle import Note, Role, file_sha256, stored_path
 from cb_trace.bundle_frames import note_frame, table_frame
 from cb_trace.columns import SCHEMA_VERSION
@@ -23,7 +24,7 @@ from cb_trace.ingest_run import (
     keep,
     next_id,
 )
-from cb_trace.trace import LoadOptions, LoadReport, load_trace
+from cb_trace.trace import LoadOptions, LoadReport, Unpacked, load_trace
 from cb_trace.version import VERSION
 
 if TYPE_CHECKING:
@@ -34,10 +35,13 @@ if TYPE_CHECKING:
 TRACE_NAMES = (".json", ".json.gz", ".json.zst", ".json.zip", ".pftrace")
 
 
-def ingest_foreign(run: Ingest, source: Path, capture: Path | None) -> list[str]:
+def ingest_foreign(
+    run: Ingest, source: Path, capture: Path | None, text: Unpacked | None = None
+) -> list[str]:
     """Add each file of a source to a profile.
 
     :param capture: the trace in which the CUDA graphs of the one file were captured.
+    :param text: the one file, where its unpacking has begun already.
     :returns: the runs.
     """
     run_ids: list[str] = []
@@ -47,19 +51,15 @@ def ingest_foreign(run: Ingest, source: Path, capture: Path | None) -> list[str]
         run_id = sha256[:12]
         run_id += f"-{trace_id}" if run_id in run_ids else ""  # a copy of another rank's file
         with _told_of_folder(source):
-            report = _load_foreign(run, file, trace_id, run_id, role="foreign", sha256=sha256)
+            report = _load_foreign(
+                run, file, trace_id, run_id, role="foreign", sha256=sha256, text=text
+            )
         run_ids.append(run_id)
         reports.append(report)
         _foreign_run(run, report, run_id, file.name.split(".")[0])
         events = events_of(run, trace_id)
-        module = _foreign_modules(run, events, run_id)
-        run.append("module", module)
-        graphs = None
-        if capture is not None:
-            graphs = _foreign_capture(run, capture, trace_id + 1, run_id, module)
-            module = graphs.module
-        context = attribute(run, events, run_id, module, root_glue=False, source=graphs)
-        analyse(run, context, None, {})
+        with store.writing_ahead(run.connection):
+            _attribute_foreign(run, events, run_id, capture, trace_id + 1)
     _separate_ranks(run, run_ids, reports)
     return run_ids
 
@@ -77,11 +77,18 @@ def _told_of_folder(source: Path) -> Iterator[None]:
 
 
 def _load_foreign(
-    run: Ingest, file: Path, trace_id: int, run_id: str, *, role: Role, sha256: str
+    run: Ingest,
+    file: Path,
+    trace_id: int,
+    run_id: str,
+    *,
+    role: Role,
+    sha256: str,
+    text: Unpacked | None = None,
 ) -> LoadReport:
     run.progress(f"reading {file.name}")
     # polars alone takes as long to import as a small trace to read
-    with importing("cb_trace.attribution", "cb_trace.analysis"):
+    with importing("cb_trace.trace.link", "cb_trace.attribution", "cb_trace.analysis"):
         report = load_trace(
             run.connection,
             file,
@@ -91,9 +98,24 @@ def _load_foreign(
             path=stored_path(file, run.target),
             sha256=sha256,
             options=run.load if role == "foreign" else LoadOptions(),
+            text=text,
         )
     keep(run, run_id, report)
     return report
+
+
+def _attribute_foreign(
+    run: Ingest, events: TraceEvents, run_id: str, capture: Path | None, capture_id: int
+) -> None:
+    """From a trace's events to the figures of its modules."""
+    module = _foreign_modules(run, events, run_id)
+    run.append("module", module)
+    graphs = None
+    if capture is not None:
+        graphs = _foreign_capture(run, capture, capture_id, run_id, module)
+        module = graphs.module
+    context = attribute(run, events, run_id, module, root_glue=False, source=graphs)
+    analyse(run, context, None, {})
 
 
 def _foreign_modules(run: Ingest, events: TraceEvents, run_id: str) -> pl.DataFrame:

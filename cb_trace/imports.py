@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from threading import Thread
+
+_SWITCH_S = 0.0002
 
 
 @contextmanager
@@ -28,7 +31,11 @@ def uncollected() -> Iterator[None]:
 
 @contextmanager
 def importing(*modules: str) -> Iterator[None]:
-    """Import modules while the block runs; for blocks that mostly wait for DuckDB."""
+    """Import modules while the block runs; for blocks that mostly wait for DuckDB.
+
+    A thread that comes back from DuckDB waits a switch interval for the interpreter, 5 ms a
+    statement by default.
+    """
     thread = Thread(target=_import, args=modules)
     thread.start()
     try:
@@ -38,6 +45,11 @@ def importing(*modules: str) -> Iterator[None]:
 
 
 def _import(*modules: str) -> None:
-    with suppress(Exception), uncollected():  # whoever needs one meets its error himself
-        for module in modules:
-            import_module(module)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH_S)
+    try:
+        with suppress(Exception), uncollected():  # whoever needs one meets its error himself
+            for module in modules:
+                import_module(module)
+    finally:
+        sys.setswitchinterval(before)

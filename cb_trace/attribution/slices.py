@@ -106,7 +106,7 @@ def placed(
             node = _repeated(list(known.get(name, ())), inside[forward] if forward >= 0 else root)
         caller = root if above == NOTHING else inside[above]
         node = node or child(caller.shallow() if caller.depth >= MOST_DEEP else caller, name)
-        if node is not None:
+        if node is not None and slices.again:
             known.setdefault(name, {})[node] = None
         found.append(node)
         inside.append(node or caller)

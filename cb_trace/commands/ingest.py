@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,6 +66,8 @@ def command(
     A trace from elsewhere gets its modules from its nn.Module slices; record with
     with_stack=True to have them.
     """
+    # numpy's threads for matrix products, of which there are none here, spin at the start: 0.1 s
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from cb_trace.trace import LoadOptions
 
     target = output or Path(f"{_stem(source)}.duckdb")

@@ -1,7 +1,7 @@
 """One DuckDB file a profile: create it, append to it, open it, and the named queries over it."""
 
 from cb_trace.store.amend import amend
-from cb_trace.store.draft import Draft, append, check_target, create
+from cb_trace.store.draft import Draft, append, check_target, create, writing_ahead
 from cb_trace.store.opening import open_profile
 from cb_trace.store.queries import Query, named_queries, named_query
 
@@ -15,4 +15,5 @@ __all__ = [
     "named_queries",
     "named_query",
     "open_profile",
+    "writing_ahead",
 ]

@@ -9,6 +9,7 @@ import re
 import secrets
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,9 +57,34 @@ def create(target: Path, *, force: bool = False) -> Iterator[Draft]:
             finally:
                 connection.close()
             check_target(target, force=force)
+            _sync(part)
             part.replace(target)
     finally:
         remove_part(part)
+
+
+@contextmanager
+def writing_ahead(connection: DuckDBPyConnection) -> Iterator[None]:
+    """Write to the disk what a draft's tables hold, in a thread, while the block works.
+
+    Only a head start: what fails here fails again at the end, and is told there.
+    """
+    with interruptible(connection.cursor()) as cursor, ThreadPoolExecutor(1) as pool:
+        pool.submit(_write, cursor)
+        yield
+
+
+def _write(cursor: DuckDBPyConnection) -> None:
+    found = cursor.execute("SELECT path FROM duckdb_databases() WHERE database_name = 'profile'")
+    for (path,) in found.fetchall():
+        cursor.execute("CHECKPOINT profile")
+        _sync(Path(path))
+
+
+def _sync(part: Path) -> None:
+    """Make sure that the file is on the disk before its name is."""
+    with part.open("rb+") as stream:
+        os.fsync(stream.fileno())
 
 
 @contextmanager

@@ -46,12 +46,29 @@ def empty_profile(part: Path, config: Config) -> DuckDBPyConnection:
     if kept is not None:
         with suppress(duckdb.Error, OSError):  # none there, or damaged
             shutil.copyfile(kept, part)
-            return duckdb.connect(part, config=config)
+            return _open(part, config)
         part.unlink(missing_ok=True)
     _make(part)
     if kept is not None:
         _keep(part, kept)
-    return duckdb.connect(part, config=config)
+    return _open(part, config)
+
+
+def _open(part: Path, config: Config) -> DuckDBPyConnection:
+    """Open a file that is thrown away if its writer is killed: without a log, without syncing.
+
+    With both, loading 132 k events takes 0.25 s longer. Whoever keeps the file syncs it once.
+    """
+    import duckdb
+
+    connection = duckdb.connect(config=config | {"fsync_mode": "NONE"})
+    try:
+        name = str(part).replace("'", "''")
+        connection.execute(f"ATTACH '{name}' AS profile (RECOVERY_MODE no_wal_writes); USE profile")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def script(name: str) -> str:

@@ -7,5 +7,6 @@ cannot; no Python object is made for a sound event.
 
 from cb_trace.trace.load import load_trace
 from cb_trace.trace.options import Drop, Header, LoadOptions, LoadReport
+from cb_trace.trace.unpacked import Unpacked
 
-__all__ = ["Drop", "Header", "LoadOptions", "LoadReport", "load_trace"]
+__all__ = ["Drop", "Header", "LoadOptions", "LoadReport", "Unpacked", "load_trace"]

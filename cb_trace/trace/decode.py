@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cb_trace.errors import CbTraceError
+from cb_trace.interrupts import interruptible
 from cb_trace.trace import sql
-from cb_trace.trace.document import Document
 from cb_trace.trace.salvage import UNREADABLE, Salvaged, mend_last, salvage
+from cb_trace.trace.unpacked import Unpacked
 
 if TYPE_CHECKING:
     import duckdb
@@ -26,9 +25,9 @@ if TYPE_CHECKING:
 TRUNCATED = "truncated tail"
 LONG_NS = 30 * 60 * 10**9  # longer durations are looked at twice, see flaws.py
 
+# In a database of their own in memory, which every cursor sees; the last is for what is mended.
+_PARTS = ("stage.part0", "stage.part1", "stage.mended")
 _KINDS = ("track", "op", "launch", "device", "frame", "annotation", "meta")
-_GROUP = 12  # blocks of one statement: DuckDB reads one file a thread
-_FIRST_GROUP = 4  # few, so that decoding begins early
 _EXACT_FROM_NS = 2**43 * 1000  # doubles hold microseconds with three decimals below this
 _AFTER_LIMIT = 64 << 20
 _EVENT_LIMIT = 32 << 20  # real events are of a few kB; what grows beyond this is none
@@ -53,50 +52,76 @@ class FirstIds:
     kernel: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A group of blocks, and whether DuckDB took them, where that was begun ahead."""
+
+    group: list[Path]
+    part: str
+    decoded: Future[bool] | None
+
+
 @dataclass(slots=True)
 class Decoder:
     """Decodes one document's blocks into the staging tables."""
 
     connection: duckdb.DuckDBPyConnection
-    document: Document
-    folder: Path
+    text: Unpacked
     trace_id: int
     first: FirstIds
     counts: Counter[str] = field(default_factory=Counter)
     _rows: int = 0
+    _groups: int = 0
     _exact: bool = False
-    _old_names: bool = False
     _carry: bytes = b""
     _after: bytes | None = None
 
-    def run(self, text: Iterator[bytes]) -> None:
+    def run(self) -> None:
         """Decode a whole document.
 
         :raises CbTraceError: the text is no trace, or several.
         """
-        with ThreadPoolExecutor(1) as ahead:  # unpack the next group while DuckDB reads this one
-            files = self._files(self.document.blocks(text))
-            upcoming = ahead.submit(lambda: list(islice(files, _FIRST_GROUP)))
-            while group := upcoming.result():
-                upcoming = ahead.submit(lambda: list(islice(files, _GROUP)))
-                self._load(group)
+        with interruptible(self.connection.cursor()) as beside, ThreadPoolExecutor(1) as pool:
+            beside.execute("SET enable_progress_bar = false")
+            before = None
+            for group in self.text.groups():
+                begun = self._begin(group, pool, beside)
+                if before is not None:
+                    self._finish(before)
+                before = begun
+            if before is not None:
+                self._finish(before)
         self._end()
 
-    def _files(self, blocks: Iterator[bytes | memoryview]) -> Iterator[Path]:
-        for number, block in enumerate(blocks):
-            if not number:  # the names of 2021; see source_exact.sql
-                self._old_names = b'"external id"' in bytes(block)
-            path = self.folder / f"block{number}.json"
-            with path.open("wb") as stream:
-                stream.writelines((b"[", block, b"]"))
-            yield path
+    def _begin(
+        self, group: list[Path], pool: ThreadPoolExecutor, beside: duckdb.DuckDBPyConnection
+    ) -> _Begun:
+        """Decode a group while the one before it is sorted into its tables.
 
-    def _load(self, group: list[Path]) -> None:
-        if self._carry or self._after is not None or not self._read(group):
-            for path in group:
-                self._load_one(path)
+        A guess that the one before it has nothing to mend, and that this one needs no mending.
+        """
+        self._groups += 1
+        part = _PARTS[self._groups % 2]
+        if len(group) == 1 or self._is_mending() or self._exact or self.text.old_names:
+            return _Begun(group, part, None)
+        return _Begun(group, part, pool.submit(_decode, beside, group, "source_fast", part))
+
+    def _finish(self, begun: _Begun) -> None:
+        group, whole = begun.group, False
+        decoded = begun.decoded is not None and begun.decoded.result()
+        if not self._is_mending():
+            if begun.decoded is None or self._exact:
+                whole = self._read(group)
+            else:
+                whole = decoded and self._keep(group, "source_fast", begun.part) is True
         for path in group:
+            if not whole:
+                self._load_one(path)
             path.unlink(missing_ok=True)
+
+    def _is_mending(self) -> bool:
+        """Whether what came before is not settled: block by block then."""
+        return bool(self._carry) or self._after is not None
 
     def _load_one(self, path: Path) -> None:
         if self._after is not None:
@@ -112,7 +137,7 @@ class Decoder:
             if len(self._carry) > _EVENT_LIMIT:
                 size = f"{_EVENT_LIMIT >> 20} MB"
                 raise CbTraceError(
-                    f"{self.document.name} holds {size} without the end of an event",
+                    f"{self.text.document.name} holds {size} without the end of an event",
                     hint="record the trace again",
                 )
             self._insert(mended, path)
@@ -125,12 +150,12 @@ class Decoder:
         mended = mend_last(carry)
         if last and not (mended.events or mended.counts):
             mended = salvage(carry, last=True)
-        self._insert(mended, self.folder / "carry.json")
+        self._insert(mended, self.text.folder / "carry.json")
         if not mended.rest:
             return
-        if last and not self.document.closed:
+        if last and not self.text.document.closed:
             self.counts[TRUNCATED] += 1
-            self.document.lost_bytes += len(mended.rest)
+            self.text.document.lost_bytes += len(mended.rest)
         else:
             self.counts[UNREADABLE] += 1
 
@@ -153,46 +178,46 @@ class Decoder:
         self._insert_events(events[half:], path)
 
     def _end(self) -> None:
-        if self._after is not None and not self.document.close(self._after):
+        if self._after is not None and not self.text.document.close(self._after):
             # the bracket did not end the events after all
-            self._insert(salvage(self._after, last=True), self.folder / "after.json")
+            self._insert(salvage(self._after, last=True), self.text.folder / "after.json")
         self._settle_carry(last=True)
 
     # --- one group ----------------------------------------------------------------------------
 
     def _read(self, group: list[Path]) -> bool:
         """Decode files into their tables; False where DuckDB refuses one, with nothing kept."""
-        import duckdb
-
         sources = ["source_fast", "source_exact"]
-        if self._exact or self._old_names:
+        if self._exact or self.text.old_names:
             sources = ["source_exact"]
         elif len(group) > 1:  # one odd block must not slow down the others
             sources = ["source_fast"]
         for source in sources:
-            try:
-                self._decode(group, source)
-            except (duckdb.OutOfMemoryException, duckdb.IOException):
-                raise
-            except duckdb.Error:
+            if self._exact:
+                for path in group:
+                    path.write_bytes(_NUMBER.sub(rb'\1"\2"', path.read_bytes()))
+            if not _decode(self.connection, group, source, _PARTS[-1]):
                 continue
-            rows, latest, first_us, low_ids = sql.row(self.connection, sql.text("part_facts"))
-            if source == "source_fast" and (
-                (first_us and _any_has(_BOOLEAN_TS, group)) or (low_ids and _any_boolean(group))
-            ):
-                continue  # read as 0 or 1, and no number at all
-            if not self._needs_no_decimals(group, latest):
-                return False
-            self._absorb(rows)
-            return True
+            kept = self._keep(group, source, _PARTS[-1])
+            if kept is not None:
+                return kept
         return False
 
-    def _decode(self, group: list[Path], source: str) -> None:
-        if self._exact:
-            for path in group:
-                path.write_bytes(_NUMBER.sub(rb'\1"\2"', path.read_bytes()))
-        script = sql.text("part").replace("/*source*/", sql.text(source))
-        sql.run(self.connection, script, files=[str(path) for path in group])
+    def _keep(self, group: list[Path], source: str, part: str) -> bool | None:
+        """Sort what was decoded into its tables; False or None where it must be read otherwise.
+
+        :return: None where another source may do, False where none does as the blocks stand.
+        """
+        sql.run(self.connection, _of_part("summary", part), long_ns=LONG_NS)
+        rows, latest, first_us, low_ids = sql.row(self.connection, sql.text("part_facts"))
+        if source == "source_fast" and (
+            (first_us and _any_has(_BOOLEAN_TS, group)) or (low_ids and _any_boolean(group))
+        ):
+            return None  # read as 0 or 1, and no number at all
+        if not self._needs_no_decimals(group, latest):
+            return False
+        self._absorb(rows, part)
+        return True
 
     def _needs_no_decimals(self, group: list[Path], latest_ns: int | None) -> bool:
         """Where epoch microseconds carry a fraction, quote the numbers and read them again."""
@@ -201,17 +226,16 @@ class Decoder:
         self._exact = _any_has(_FRACTION, group)
         return not self._exact
 
-    def _absorb(self, rows: int) -> None:
+    def _absorb(self, rows: int, part: str) -> None:
         """Sort the part's rows into their tables; identifiers follow the file, with gaps."""
-        script = sql.text("total")
-        kinds = {kind for (kind,) in sql.rows(self.connection, script, long_ns=LONG_NS)}
+        kinds = {kind for (kind,) in sql.rows(self.connection, sql.text("total"))}
         if kinds - {"meta"}:
             kinds.add("track")
         for kind in _KINDS:
             if kind in kinds:
                 sql.run(
                     self.connection,
-                    sql.text(f"absorb_{kind}"),
+                    _of_part(f"absorb_{kind}", part),
                     trace_id=self.trace_id,
                     rows_before=self._rows,
                     first_thread=self.first.thread,
@@ -221,6 +245,30 @@ class Decoder:
                     first_kernel=self.first.kernel,
                 )
         self._rows += rows
+        self.connection.execute(f"DROP TABLE {part}")
+
+
+def _decode(
+    connection: duckdb.DuckDBPyConnection, group: list[Path], source: str, part: str
+) -> bool:
+    """Decode files into a table of their own; False where DuckDB refuses one."""
+    import duckdb
+
+    script = _of_part("part", part).replace("/*source*/", sql.text(source))
+    try:
+        sql.run(connection, script, files=[str(path) for path in group])
+    except (duckdb.OutOfMemoryException, duckdb.IOException, duckdb.InterruptException):
+        raise
+    except duckdb.Error:
+        return False
+    return True
+
+
+def _of_part(name: str, part: str) -> str:
+    """The statements of a script, on one of the tables that groups are decoded into."""
+    return sql.text(name).replace("FROM raw_part", f"FROM {part} AS raw_part").replace(
+        "TABLE raw_part", f"TABLE {part}"
+    )  # fmt: skip
 
 
 def _any_boolean(group: list[Path]) -> bool:

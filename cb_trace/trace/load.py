@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import tempfile
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cb_trace.bundle import Role
 from cb_trace.trace import sql
 from cb_trace.trace.decode import Decoder, FirstIds
-from cb_trace.trace.document import Document
 from cb_trace.trace.flaws import Span, settle
-from cb_trace.trace.link import (
-    link_cpu_kernels,
-    link_kernels,
-    link_launches,
-    link_modules,
-    mark_steps,
-)
 from cb_trace.trace.options import Drop, LoadOptions, LoadReport
 from cb_trace.trace.part import select_part
 from cb_trace.trace.report import Job, report, store
-from cb_trace.trace.source import Source
+from cb_trace.trace.unpacked import Unpacked
 
 if TYPE_CHECKING:
     import duckdb
@@ -40,6 +32,7 @@ def load_trace(
     sha256: str | None = None,
     cpu_kernels: bool = False,
     options: LoadOptions = LoadOptions(),  # noqa: B008  (frozen)
+    text: Unpacked | None = None,
 ) -> LoadReport:
     """Fill the tables trace, thread, step, annotation, python_module, op, launch, kernel and drop.
 
@@ -51,6 +44,7 @@ def load_trace(
     :param path: how the profile names the file, see :func:`cb_trace.bundle.stored_path`.
     :param cpu_kernels: our own recording on the CPU: one ``kernel`` row a stretch of an
         operator's self time. In foreign traces without device events ``kernel`` stays empty.
+    :param text: the file, where its unpacking has begun already.
     :raises CbTraceError: no file, not a trace, several traces in one, or a bad option.
     """
     job = Job(
@@ -63,16 +57,15 @@ def load_trace(
         cpu_kernels=cpu_kernels,
         options=options,
     )
-    source = Source(file)
-    with sql.limits(connection), tempfile.TemporaryDirectory(prefix="cb-trace-") as folder:
+    with sql.limits(connection), nullcontext(text) if text else Unpacked(file) as unpacked:
         first = FirstIds(*sql.row(connection, sql.text("first_ids")))
         try:
             sql.run(connection, sql.text("staging"))
-            decoder = Decoder(connection, Document(file.name), Path(folder), trace_id, first)
-            decoder.run(source.blocks())
+            decoder = Decoder(connection, unpacked, trace_id, first)
+            decoder.run()
             span, drops = settle(connection, trace_id)
             drops += _link(job, first, span)
-            found = report(job, source, decoder, span, drops)
+            found = report(job, decoder, span, drops)
             store(job, found, span)
         finally:
             sql.run(connection, sql.text("clear"))
@@ -81,14 +74,16 @@ def load_trace(
 
 def _link(job: Job, first: FirstIds, span: Span) -> list[Drop]:
     """From staging tables to the final rows, linked; a part of them where the options say so."""
+    from cb_trace.trace import link  # numpy: not before the first blocks are being decoded
+
     connection, trace_id = job.connection, job.trace_id
-    mark_steps(connection, trace_id, job.options.step_pattern)
-    link_launches(connection, trace_id)
-    drops = link_kernels(connection)
-    drops += link_modules(connection, trace_id, first.python)
+    link.mark_steps(connection, trace_id, job.options.step_pattern)
+    link.link_launches(connection, trace_id)
+    drops = link.link_kernels(connection)
+    drops += link.link_modules(connection, trace_id, first.python)
     drops += select_part(connection, trace_id, span.first_ns, job.options)
     sql.run(connection, sql.text("kernel"), trace_id=trace_id, skew_ns=_SKEW_NS)
     sql.run(connection, sql.text("finish"), trace_id=trace_id)
     if job.cpu_kernels:
-        link_cpu_kernels(connection, trace_id, first.kernel)
+        link.link_cpu_kernels(connection, trace_id, first.kernel)
     return drops

@@ -13,7 +13,6 @@ from cb_trace.trace.flaws import LOST_HOST, Span
 from cb_trace.trace.header import parse_header, rank_in_name
 from cb_trace.trace.options import Drop, LoadOptions, LoadReport
 from cb_trace.trace.salvage import NOT_OBJECT, OVERSIZED, UNREADABLE
-from cb_trace.trace.source import Source
 
 if TYPE_CHECKING:
     import duckdb
@@ -41,9 +40,9 @@ class Job:
     options: LoadOptions
 
 
-def report(job: Job, source: Source, decoder: Decoder, span: Span, drops: list[Drop]) -> LoadReport:
+def report(job: Job, decoder: Decoder, span: Span, drops: list[Drop]) -> LoadReport:
     """Gather what happened, in a fixed order."""
-    document = decoder.document
+    source, document = decoder.text.source, decoder.text.document
     header = parse_header(document.before, document.after)
     truncated = source.truncated or not document.closed
     drops = [*_repairs(decoder, truncated), *drops, *_tallies(job), *_unrecorded(job)]

@@ -2,10 +2,10 @@
 INSERT INTO raw_track
 SELECT
   $first_thread + (SELECT count(*) FROM raw_track)
-    + row_number() OVER (ORDER BY min(raw_part.rowid)) - 1,
+    + row_number() OVER (ORDER BY min(first_row)) - 1,
   pid,
   tid
-FROM raw_part
+FROM raw_summary
 WHERE kind IN ('op', 'launch', 'device', 'frame', 'annotation')
 GROUP BY pid, tid
 HAVING (pid, tid) NOT IN (SELECT (pid, tid) FROM raw_track);

@@ -1,5 +1,5 @@
 -- One group of blocks as rows: what kind of row each is, and whether its time can be used.
-CREATE OR REPLACE TEMP TABLE raw_part AS
+CREATE OR REPLACE TABLE raw_part AS
 WITH source AS (
   /*source*/
 )
@@ -25,7 +25,8 @@ SELECT
       THEN 'foreign'
     ELSE 'other'
   END AS kind,
-  cat,
+  -- what no table keeps is not written
+  CASE WHEN cat <> 'python_function' AND cat <> 'cpu_op' THEN cat END AS cat,
   -- names of Python frames are most of a file's text and only those of modules are kept
   CASE WHEN cat = 'python_function' AND NOT prefix(name, 'nn.Module: ') THEN NULL ELSE name END
     AS name,

@@ -21,3 +21,4 @@ CREATE OR REPLACE TEMP TABLE raw_total (
   first_ns BIGINT, last_start_ns BIGINT, last_end_ns BIGINT, fractions BIGINT,
   unusable BIGINT
 );
+ATTACH IF NOT EXISTS ':memory:' AS stage;

@@ -2,16 +2,16 @@
 INSERT INTO raw_total
 SELECT
   kind,
-  count(*),
-  TRY_CAST(sum(dur_ns) FILTER (WHERE dur_ns BETWEEN 0 AND $long_ns) AS BIGINT),
-  count(*) FILTER (WHERE NOT has_dur),
-  count(*) FILTER (WHERE dur_ns NOT BETWEEN 0 AND $long_ns),
-  count(*) FILTER (WHERE start_ns = 0),
-  min(start_ns) FILTER (WHERE start_ns <> 0),
-  max(start_ns),
-  max(start_ns + dur_ns) FILTER (WHERE dur_ns BETWEEN 0 AND $long_ns),
-  count(*) FILTER (WHERE start_ns % 1000 <> 0 OR dur_ns % 1000 <> 0),
+  sum(events),
+  TRY_CAST(sum(ns) AS BIGINT),
+  sum(no_dur),
+  sum(odd_dur),
+  sum(zero_ts),
+  min(first_ns),
+  max(last_start_ns),
+  max(last_end_ns),
+  sum(fractions),
   sum(unusable)
-FROM raw_part
+FROM raw_summary
 GROUP BY kind
 RETURNING kind;
