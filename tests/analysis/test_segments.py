@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
 
-from cb_trace.analysis.calibrate import eager_scale
+from cb_trace.analysis.calibrate import eager_scale, in_step
 from cb_trace.analysis.host_alone import Alone, Factors, alone, host_factors
 from cb_trace.analysis.overheads import host_overheads, pooled, with_overheads
 from cb_trace.analysis.parts import Parts
@@ -108,6 +110,37 @@ def test_the_start_gives_way_where_the_device_is_the_bound() -> None:
     slow = eager_scale(program, round(given) + 1_000, half)
     assert slow.start_ns == 75
     assert slow.host > 1
+
+
+def test_all_host_work_gives_way_where_the_host_is_the_bound() -> None:
+    timeline, op = two_steps(0)
+    events = StepEvents(**timeline.frames(), launch=timeline.launch_frame(), op=op)
+    program = programs(events)[0]
+    program = replace(program, gap_ns=np.zeros_like(program.gap_ns))
+    half = np.full((len(program.owners), 2), 0.5)
+    given = eager_scale(program, None, half).step_ns()
+    scale = eager_scale(program, round(given) + 40, half)
+    assert (scale.start_ns, scale.device) == (0.0, 1.0)
+    assert scale.host > 1
+    assert scale.step_ns() == pytest.approx(given + 40, abs=1)
+
+
+def test_factors_lie_between_those_of_modules_alone_and_that_of_all() -> None:
+    timeline, op = two_steps(0)
+    events = StepEvents(**timeline.frames(), launch=timeline.launch_frame(), op=op)
+    program = programs(events)[0]
+    same = np.full((len(program.owners), 2), 0.25)
+    assert np.allclose(in_step(program, same), 0.25)
+    apart = same.copy()
+    apart[program.owners.index((A, "forward"))] = 1.0
+    found = in_step(program, apart)
+    counts = ~program.work_plain
+    place = program.work_owner[counts], program.work_between[counts].astype(np.int64)
+    work = program.work_ns[counts]
+    assert (work * found[place]).sum() == pytest.approx((work * apart[place]).sum())
+    high, low = found.max(), found.min()
+    assert high / low == pytest.approx(2)  # the square root of what lay between them
+    assert np.array_equal(in_step(program, apart * 0), apart * 0)
 
 
 def test_factors_are_of_a_modules_own_work() -> None:
