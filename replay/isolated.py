@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
+from torch import nn
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 from cb_trace.bundle import Condition
 from cb_trace.replay.flush import CacheFlush
@@ -35,6 +37,7 @@ WARMUP_CALLS = 3
 LONG_SECONDS = 0.5  # a call that has warmed up for this long is warm
 LEAST_SECONDS = 0.02  # of a block, if its samples take so long: nothing is gained by fewer
 NO_GRADIENTS = "no gradient reached its output"
+RECOMPUTES = "it runs forwards again: alone, recomputed work cannot be told from the backward"
 OVERRUN = 2  # how far a slow call may exceed its share of the time to reach its samples
 
 
@@ -101,8 +104,11 @@ class IsolatedCall:
             made = BackwardCall(output, gradients.copies, self._tensors(), self._module)
             if made.empty:
                 raise SkippedError(NO_GRADIENTS)
-            made.run()
+            with modules_called() as called:
+                made.run()
             synchronize(self._device)
+            if called:
+                raise SkippedError(RECOMPUTES)
         except SkippedError:
             raise
         except Exception as error:
@@ -269,7 +275,20 @@ class IsolatedCall:
                 plan = plan_inputs(self._thawed.args, self._thawed.kwargs, set())
         except UncopyableError:
             return None
-        return plan.signature, plan.identities()
+        # The tensors with it: one that was let go could leave its id to another.
+        return plan.signature, plan.identities(), _Kept(plan.given)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Kept:
+    """Keeps tensors alive; compares equal to any other, as identities are compared beside it."""
+
+    tensors: list[torch.Tensor]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Kept)
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 @contextmanager
@@ -291,6 +310,21 @@ def isolated(call: Call, device: torch.device, flush: CacheFlush) -> Iterator[Is
             raise SkippedError(one_line(error)) from error
         ready.check()
         yield ready
+
+
+@contextmanager
+def modules_called() -> Iterator[list[str]]:
+    """Classes of the modules whose forward runs in the block."""
+    called: list[str] = []
+
+    def note(module: nn.Module, _: object) -> None:
+        called.append(type(module).__name__)
+
+    handle = register_module_forward_pre_hook(note)
+    try:
+        yield called
+    finally:
+        handle.remove()
 
 
 def eager_form(call: Call) -> Callable[..., object]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from cb_trace.capture.tree import module_tree
 from cb_trace.range_names import replay_range
@@ -122,6 +123,26 @@ def test_gradients_that_do_not_fit_are_a_reason() -> None:
     found.watch([y, "text"], lambda _: None)
     y.sum().backward()  # type: ignore[no-untyped-call]
     assert (found.copies, found.reason, found.received) == ({}, NO_ROOM, True)
+
+
+def test_a_backward_that_runs_forwards_again_is_not_timed_as_one() -> None:
+    class Again(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(3, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            given: torch.Tensor = checkpoint(self.inner, x, use_reentrant=False)
+            return given
+
+    model, x = Again(), torch.randn(5, 3, requires_grad=True)
+    calls = {call.path: call for call in captured(model, x).calls}
+    with (
+        isolated(calls[""], CPU, CacheFlush(CPU)) as ready,
+        pytest.raises(SkippedError, match="runs forwards again"),
+    ):
+        ready.backward("hot")
+    model.zero_grad()
 
 
 def test_a_backward_that_cannot_run_again_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
