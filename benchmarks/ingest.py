@@ -11,6 +11,7 @@ machine slows all of them alike: read the ratios.
 from __future__ import annotations
 
 import argparse
+import compileall
 import os
 import statistics
 import sys
@@ -243,6 +244,8 @@ def main() -> None:
     parser.add_argument("--only", action="append", choices=list(CONTENDERS), default=[])
     parser.add_argument("--without", action="append", choices=list(CONTENDERS), default=[])
     given = parser.parse_args()
+    # as an installation has it; where bytecode is not written, every run would compile our sources
+    compileall.compile_dir("cb_trace", quiet=1)
     load = os.getloadavg()[0]
     print(f"{os.cpu_count()} cores, load {load:.1f} at the start", flush=True)
     with tempfile.TemporaryDirectory() as folder:

@@ -57,9 +57,7 @@ def ingest_foreign(
         run_ids.append(run_id)
         reports.append(report)
         _foreign_run(run, report, run_id, file.name.split(".")[0])
-        events = events_of(run, trace_id)
-        with store.writing_ahead(run.connection):
-            _attribute_foreign(run, events, run_id, capture, trace_id + 1)
+        _attribute_foreign(run, trace_id, run_id, capture)
     _separate_ranks(run, run_ids, reports)
     return run_ids
 
@@ -104,18 +102,21 @@ def _load_foreign(
     return report
 
 
-def _attribute_foreign(
-    run: Ingest, events: TraceEvents, run_id: str, capture: Path | None, capture_id: int
-) -> None:
+def _attribute_foreign(run: Ingest, trace_id: int, run_id: str, capture: Path | None) -> None:
     """From a trace's events to the figures of its modules."""
-    module = _foreign_modules(run, events, run_id)
-    run.append("module", module)
-    graphs = None
-    if capture is not None:
-        graphs = _foreign_capture(run, capture, capture_id, run_id, module)
-        module = graphs.module
-    context = attribute(run, events, run_id, module, root_glue=False, source=graphs)
-    analyse(run, context, None, {})
+    events = events_of(run, trace_id)
+    with store.writing_ahead(run.connection):
+        module = _foreign_modules(run, events, run_id)
+        run.append("module", module)
+        graphs = None
+        if capture is not None:
+            graphs = _foreign_capture(run, capture, trace_id + 1, run_id, module)
+            module = graphs.module
+        context = attribute(run, events, run_id, module, root_glue=False, source=graphs)
+        # what the figures do not need goes: of five million events 80 MB
+        events = replace(events, op=events.op.clear(), python_module=events.python_module.clear())
+        context = replace(context, events=events)
+        analyse(run, context, None, {})
 
 
 def _foreign_modules(run: Ingest, events: TraceEvents, run_id: str) -> pl.DataFrame:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import polars as pl
 
@@ -11,6 +13,7 @@ from cb_trace.analysis.timeline import Levels, levels
 from cb_trace.columns import polars_schema
 
 _KEY = ["module_id", "phase"]
+_AT_ONCE = 400_000  # rows of a sweep, or those of one group where it has more
 
 
 def module_context(
@@ -106,16 +109,29 @@ def _first_calls(calls: pl.DataFrame, tree: pl.DataFrame, steps: int) -> pl.Data
 def _busy(rows: pl.DataFrame, kernel: pl.DataFrame, steps: int) -> pl.DataFrame:
     """U and X per module and phase, summed over devices, mean over steps (half up)."""
     keys = rows.select(_KEY).unique().sort(_KEY).with_row_index("group")
-    rows = rows.filter(pl.col("dur_ns") > 0).join(keys, on=_KEY, nulls_equal=True)
+    wanted = (*_KEY, "device", "start_ns", "dur_ns", "weight")
+    rows = rows.filter(pl.col("dur_ns") > 0).select(wanted)
+    rows = rows.join(keys, on=_KEY, nulls_equal=True).drop(_KEY)
     totals = np.zeros((4, keys.height), np.int64)
     for device in rows["device"].unique().sort():
         every = kernel.filter((pl.col("device") == device) & (pl.col("dur_ns") > 0))
         start, end = _bounds(every)
-        totals += _sweep(rows.filter(pl.col("device") == device), levels(start, end), keys.height)
+        on_device = levels(start, end)
+        for part in _by_groups(rows.filter(pl.col("device") == device)):
+            totals += _sweep(part, on_device, keys.height)
     busy, busy_parts, exposed, exposed_parts = totals.tolist()
     return keys.drop("group").with_columns(
         busy_ns=_mean(busy, busy_parts, steps), exposed_ns=_mean(exposed, exposed_parts, steps)
     )
+
+
+def _by_groups(rows: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    """The rows in parts of whole groups: a sweep holds ten times what its rows do."""
+    sizes = rows.group_by("group").len().sort("group")
+    part = sizes["len"].cum_sum() // _AT_ONCE
+    for groups in sizes.with_columns(part=part).partition_by("part", maintain_order=True):
+        first, last = groups["group"][0], groups["group"][-1]
+        yield rows.filter(pl.col("group").is_between(first, last))
 
 
 def _sweep(rows: pl.DataFrame, device: Levels, groups: int) -> IntArray:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 _NO_ROOM = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
-CHECKPOINT_THRESHOLD = "256MB"  # bounds the log of a long load (ingest.md, Scale)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +149,6 @@ def _new_database(part: Path, target: Path) -> DuckDBPyConnection:
     import duckdb
 
     config: Config = {
-        "checkpoint_threshold": CHECKPOINT_THRESHOLD,
         "temp_directory": f"{part}.tmp",
         "autoinstall_known_extensions": False,
     }

@@ -15,12 +15,13 @@ if TYPE_CHECKING:
     import duckdb
 
 _PARAMETER = re.compile(r"\$([a-z][a-z0-9_]*)")
+_NEEDS_EACH = re.compile(r"\$|^(?:DELETE|UPDATE)", re.MULTILINE)
 _END = re.compile(r";\s*(?:\n|\Z)")
 
 # Temporary tables count against the limit and spill to disk beyond it. Below about 500 MB DuckDB
 # reads with one thread (5 M events: 39 s at 384 MB, 19 s at 640 MB, for 70 MB more at the peak).
 MEMORY_LIMIT = "640MB"
-_SETTINGS = {
+_SETTINGS: dict[str, Any] = {
     "memory_limit": MEMORY_LIMIT,
     "threads": 2,
     "checkpoint_threshold": "256MB",
@@ -39,6 +40,9 @@ def run(connection: duckdb.DuckDBPyConnection, script: str, **parameters: Any) -
 
     :return: how many rows the statements changed, where they say so.
     """
+    if not _NEEDS_EACH.search(script):
+        connection.execute(script)  # at once: a script of a dozen statements takes 10 ms less
+        return 0
     changed = 0
     for statement in filter(str.strip, _END.split(script)):
         named = set(_PARAMETER.findall(statement))
@@ -72,10 +76,10 @@ def limits(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
     """Bound DuckDB's memory and threads, and keep it quiet, while a file loads; then restore."""
     import duckdb
 
-    before = {name: value(connection, f"SELECT current_setting('{name}')") for name in _SETTINGS}
+    wanted = ", ".join(f"current_setting('{name}')" for name in _SETTINGS)
+    before = dict(zip(_SETTINGS, row(connection, f"SELECT {wanted}"), strict=True))
     try:
-        for name, setting in _SETTINGS.items():
-            connection.execute(f"SET {name} = '{setting}'")
+        _set(connection, _SETTINGS)
         yield
     except duckdb.OutOfMemoryException as error:
         raise CbTraceError(
@@ -83,5 +87,8 @@ def limits(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
             hint="load a part of it with --window or --steps",
         ) from error
     finally:
-        for name, setting in before.items():
-            connection.execute(f"SET {name} = '{setting}'")
+        _set(connection, before)
+
+
+def _set(connection: duckdb.DuckDBPyConnection, settings: dict[str, Any]) -> None:
+    connection.execute("; ".join(f"SET {name} = '{value}'" for name, value in settings.items()))
