@@ -22,6 +22,7 @@ WHOLE = ("predicted", SHARED, "isolation_sum", "kernel_sum")
 UNSTEADY = 0.05  # the step as it was during a knock-out, against the bare step
 MOST_MISSES = 40
 RESIDUAL = 0.05
+BIG = 0.05  # of the step: what another capture of the same graph can hardly hide
 HEAD = """# Accuracy
 
 What cb-trace predicts, held against what was measured. Made by
@@ -68,10 +69,24 @@ def _marginal_targets(found: Sequence[Figures]) -> Iterator[tuple[str, ...]]:
     what = "marginal cost against knock-out, graph"
     yield _target(f"{what}: mean", 0.05, errors, "mean")
     yield _target(f"{what}: geometric mean", 0.027, errors, "geomean")
+    yield from _aside(f"{what}, above {BIG:.0%} of the step", _above(graph, BIG))
     yield _share_target("smaller modules within 1 % of the step, graph", 1.0, near)
     eager = _all(found, "eager")
     yield from _eager_targets(eager, "eager")
     yield from _eager_targets([d for d in eager if d.steady], "eager, steady host")
+
+
+def _above(some: Sequence[Deployed], share_of_step: float) -> list[float]:
+    """Errors of modules whose knock-out is a larger part of the step."""
+    return [m.error for d in some for m in d.large if (m.knockout or 0) > share_of_step * d.bare]
+
+
+def _aside(what: str, values: Sequence[float]) -> Iterator[tuple[str, ...]]:
+    """Figures without a target."""
+    errors = summed(values)
+    for name, field in (("mean", "mean"), ("geometric mean", "geomean")):
+        if errors is not None:
+            yield f"{what}: {name}", "none", f"{getattr(errors, field):.2%}", str(errors.count), ""
 
 
 def _eager_targets(some: Sequence[Deployed], which: str) -> Iterator[tuple[str, ...]]:
