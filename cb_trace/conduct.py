@@ -159,6 +159,7 @@ def _ingest_bundle(run: Ingest, bundle: Bundle) -> str:
     replay = _link_replays(run, frames, loaded.get("isolated", []), device_type)
     run.append("replay", replay)
     for context in contexts[:1]:  # the first rank's; ranks of one run are not averaged
+        _note_other_calls(run, replay, context)
         sequence = append_sequence(run, context, loaded.get("sequence", [])[:1])
         split = analyse(run, context, device_type, frames.bare)
         marginal, speedup = append_predictions(
@@ -170,6 +171,23 @@ def _ingest_bundle(run: Ingest, bundle: Bundle) -> str:
             device_type=device_type, knockout=frames.knockout, marginal=marginal, speedup=speedup,
         )  # fmt: skip
     return manifest.run.run_id
+
+
+def _note_other_calls(run: Ingest, replay: pl.DataFrame, context: Context) -> None:
+    from cb_trace.analysis import other_calls
+
+    paths = dict(context.module.select("module_id", "path").iter_rows())
+    rows = other_calls(replay, context.found.module_call).iter_rows()
+    notes = [
+        Note(
+            reason="other number of calls",
+            detail=f"{captured} in the step it was captured in, {profiled:g} in those profiled",
+            path=paths[module_id],
+        )
+        for module_id, captured, profiled in rows
+    ]
+    ids = {path: module_id for module_id, path in paths.items()}
+    run.append("note", note_frame(context.run_id, notes, ids))
 
 
 def _attribute_members(

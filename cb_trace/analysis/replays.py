@@ -49,6 +49,45 @@ def replay_figures(
     )
 
 
+def other_calls(replay: pl.DataFrame, module_call: pl.DataFrame) -> pl.DataFrame:
+    """Modules that the profiled steps called another number of times than the captured one did.
+
+    Both of the forward, a step; a call inside a call of its module is part of it. What they cost
+    alone is then of other work than what they cost in the step. Where the steps show no call of theirs
+    (a CUDA graph, compiled code) there is nothing to tell.
+
+    :returns: ``module_id``, ``captured``, ``profiled``: the median of the steps.
+    """
+    forward = pl.col("phase") == "forward"
+    rows = replay.filter(forward & (pl.col("condition") == "hot"))
+    captured = rows.group_by("module_id").agg(captured=pl.col("calls").sum())
+    calls = _outermost(module_call.filter(forward)).filter(pl.col("step").is_not_null())
+    steps = calls.select("step").unique()
+    seen = calls.group_by("module_id", "step").agg(n=pl.len())
+    every = captured.select("module_id").join(steps, how="cross")
+    return (
+        every.join(seen, on=["module_id", "step"], how="left")
+        .group_by("module_id")
+        .agg(profiled=pl.col("n").fill_null(0).median())
+        .join(captured, on="module_id")
+        .filter((pl.col("profiled") > 0) & (pl.col("profiled") != pl.col("captured")))
+        .select("module_id", "captured", "profiled")
+        .sort("module_id")
+    )
+
+
+def _outermost(calls: pl.DataFrame) -> pl.DataFrame:
+    """Calls that no other call of the same module is around."""
+    known = calls.select(up="call_id", above="module_id", next="parent_call_id")
+    climbing = calls.select("call_id", "module_id", up="parent_call_id").drop_nulls("up")
+    inner: list[pl.Series] = []
+    while climbing.height:  # once a level of nesting
+        climbing = climbing.join(known, on="up")
+        inner.append(climbing.filter(pl.col("above") == pl.col("module_id"))["call_id"])
+        climbing = climbing.select("call_id", "module_id", up="next").drop_nulls("up")
+    return calls.filter(~pl.col("call_id").is_in(pl.concat(inner).implode())) if inner else calls
+
+
 def _bare(replay_sample: pl.DataFrame) -> pl.DataFrame:
     """Median, bounds and number of the bare samples of each measurement."""
     rows = []

@@ -2,7 +2,7 @@ from typing import Any
 
 import polars as pl
 
-from cb_trace.analysis import replay_figures
+from cb_trace.analysis import other_calls, replay_figures
 from tests.frames import frame
 
 FIGURES = ["median_ns", "low_ns", "high_ns", "samples", "kernel_ns", "busy_ns"]
@@ -110,3 +110,30 @@ def test_filling_twice_changes_nothing() -> None:
         )
     assert frames[1].equals(frames[2])
     assert frames[1]["median_ns"].to_list() == [7]
+
+
+def test_modules_that_are_called_another_number_of_times_than_captured() -> None:
+    """0 is called once, 1 three times when captured and once a step, 2 calls itself, 3 is compiled."""
+    replay = frame(
+        "replay",
+        record(0, module_id=0),
+        record(1, module_id=1, calls=2),
+        record(2, module_id=1),
+        record(3, module_id=2),
+        record(4, module_id=3),
+        record(5, module_id=0, condition="cold"),
+        record(6, module_id=0, phase="backward"),
+    )
+    rows = []
+    for step in (0, 1):
+        at = step * 10
+        rows += [
+            (at, None, 0, step), (at + 1, at, 1, step),
+            (at + 2, at, 2, step), (at + 3, at + 2, 0, step), (at + 4, at + 3, 2, step),
+        ]  # fmt: skip
+    names = ("call_id", "parent_call_id", "module_id", "step")
+    calls = [dict(zip(names, row, strict=True), phase="forward") for row in rows]
+    calls.append({"call_id": 90, "module_id": 3, "step": None, "phase": "forward"})
+    found = other_calls(replay, frame("module_call", *calls))
+    assert found.rows() == [(1, 3, 1.0)]
+    assert other_calls(replay, frame("module_call")).rows() == []
