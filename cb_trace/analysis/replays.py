@@ -53,8 +53,8 @@ def other_calls(replay: pl.DataFrame, module_call: pl.DataFrame) -> pl.DataFrame
     """Modules that the profiled steps called another number of times than the captured one did.
 
     Both of the forward, a step; a call inside a call of its module is part of it. What they cost
-    alone is then of other work than what they cost in the step. Where the steps show no call of theirs
-    (a CUDA graph, compiled code) there is nothing to tell.
+    alone is then of other work than what they cost in the step. Where steps show none of their
+    calls (a CUDA graph, compiled code) there is nothing to tell.
 
     :returns: ``module_id``, ``captured``, ``profiled``: the median of the steps.
     """

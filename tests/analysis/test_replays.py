@@ -113,7 +113,7 @@ def test_filling_twice_changes_nothing() -> None:
 
 
 def test_modules_that_are_called_another_number_of_times_than_captured() -> None:
-    """0 is called once, 1 three times when captured and once a step, 2 calls itself, 3 is compiled."""
+    """0 is called once, 1 three times when captured, then once, 2 calls itself, 3 is compiled."""
     replay = frame(
         "replay",
         record(0, module_id=0),
