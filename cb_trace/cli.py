@@ -80,7 +80,9 @@ def run(arguments: Sequence[str]) -> int:
             stream.reconfigure(errors="replace")  # a terminal that cannot show µ still works
     try:
         with stopping_queries():
-            status = group.main(list(arguments), prog_name="cb-trace", standalone_mode=False)
+            status = group.main(
+                list(arguments) or ["--help"], prog_name="cb-trace", standalone_mode=False
+            )
     except (KeyboardInterrupt, click.Abort):
         return _complain("interrupted", "", INTERRUPTED)
     except Exception as error:

@@ -23,9 +23,7 @@ _TRAP = (
 )
 
 
-@click.command(
-    name="perfetto", epilog="Example: cb-trace perfetto nanogpt.duckdb -m transformer.h.0 --open"
-)
+@click.command(name="perfetto", epilog="Example: cb-trace perfetto nanogpt.duckdb -m h.0 --open")
 @click.argument("profile", type=FilePath)
 @click.option(
     "-m",
