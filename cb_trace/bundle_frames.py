@@ -182,12 +182,18 @@ def _knockouts(
     manifest: Manifest, ids: dict[str, int], bare: Mapping[Deployment, BareStep]
 ) -> Iterable[dict[str, Any]]:
     """What the bare step lost in every knock-out."""
+    from cb_trace.analysis.knockouts import at_another_speed
+
     for record in manifest.knockouts:
         step = bare.get(record.deployment)
         found = _paired(record.base_ns, record.knocked_ns, step, record.visits)
+        skipped = record.skipped
+        if times := at_another_speed(record.base_ns, step):
+            found = {}
+            skipped = f"the step took {times:.1f} times as long as the bare one meanwhile"
         yield {
             "run_id": manifest.run.run_id, "module_id": ids[record.path], "phase": record.phase,
-            "deployment": record.deployment, "skipped": record.skipped,
+            "deployment": record.deployment, "skipped": skipped,
             "marginal_ns": found.pop("ns", None), **found,
         }  # fmt: skip
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import polars as pl
 
 from cb_trace import analysis, attribution
-from cb_trace.analysis.marginal import scaled_steps
+from cb_trace.analysis.changes import Answer, Change, changed_cost, changed_step
+from cb_trace.analysis.marginal import Scaled, scaled_steps
 from cb_trace.analysis.speedups import predicted_speedups
 from cb_trace.bundle import Deployment, Note
 from cb_trace.bundle_frames import note_frame
@@ -31,14 +32,14 @@ def append_predictions(
     parts = _parts(run, context, replay)
     on_cpu = device_type == "cpu"
     steps: dict[Deployment, list[analysis.Program]] = {}
-    if not on_cpu or speedup.height:
+    if not on_cpu:
         steps = deployed_programs(context, list(bare))
     parts = analysis.with_together(parts, steps, bare, analysis.times_alone(sequence))
-    if "eager" in steps and not on_cpu:
-        found = analysis.host_overheads(steps["eager"], parts, run_id=context.run_id)
-        run.append("overhead", found)
+    if "eager" in steps:
+        overheads = analysis.host_overheads(steps["eager"], parts, run_id=context.run_id)
+        run.append("overhead", overheads)
     marginal = analysis.marginal_costs(
-        {} if on_cpu else steps,
+        steps,
         context.module,
         split.partition,
         split.cost_bounds,
@@ -49,14 +50,33 @@ def append_predictions(
     )
     run.append("marginal", marginal)
     if speedup.height:
-        scaled = {
-            deployment: scaled_steps(programs, deployment, bare[deployment], parts)
-            for deployment, programs in steps.items()
-            if programs
-        }
-        speedup = predicted_speedups(speedup, scaled, context.module)
+        found = _changed_on_cpu(split, context) if on_cpu else _changed(steps, bare, parts, context)
+        speedup = predicted_speedups(speedup, found)
     run.append("speedup", speedup)
     return marginal, speedup
+
+
+def _changed_on_cpu(split: Split, context: Context) -> dict[Deployment, Callable[[Change], Answer]]:
+    eager = split.partition.filter(deployment="eager")
+    return {"eager": lambda change: changed_cost(eager, [change], context.module)}
+
+
+def _changed(
+    steps: Mapping[Deployment, Sequence[analysis.Program]],
+    bare: Mapping[Deployment, analysis.BareStep],
+    parts: analysis.Parts,
+    context: Context,
+) -> dict[Deployment, Callable[[Change], Answer]]:
+    """The step of each deployment under a change."""
+
+    def of(scaled: Scaled) -> Callable[[Change], Answer]:
+        return lambda change: changed_step(scaled, [change], context.module)
+
+    return {
+        deployment: of(scaled_steps(programs, deployment, bare[deployment], parts))
+        for deployment, programs in steps.items()
+        if programs
+    }
 
 
 def _parts(run: Ingest, context: Context, replay: pl.DataFrame) -> analysis.Parts:

@@ -64,11 +64,11 @@ class IngestReport:
             name: sum(getattr(trace, name) for trace in self.traces)
             for name in ("slices", "kernels", "repaired", "dropped")
         }
-        share = self.unattributed_ns / self.device_ns if self.device_ns else 0.0
+        share = f"{self.unattributed_ns / self.device_ns:.2%}" if self.device_ns else ""
         return (
             f"{count['slices']:,} slices, {count['kernels']:,} kernels; "
             f"{count['repaired']:,} repaired, {count['dropped']:,} dropped; "
-            f"{share:.2%} of device time unattributed"
+            f"{f'{share} of device time unattributed' if share else 'no device time'}"
         )
 
     def remarks(self) -> list[str]:
@@ -142,6 +142,7 @@ def _check_readable(source: Path) -> None:
 
 
 def _ingest_bundle(run: Ingest, bundle: Bundle) -> str:
+    from cb_trace.analysis import without_elsewhere
     from cb_trace.causal import append_predictions, append_sequence
     from cb_trace.conduct_work import append_work
 
@@ -157,6 +158,8 @@ def _ingest_bundle(run: Ingest, bundle: Bundle) -> str:
     append_work(run.connection, manifest)
     device_type = manifest.run.device_type
     replay = _link_replays(run, frames, loaded.get("isolated", []), device_type)
+    for context in contexts[:1]:
+        replay = without_elsewhere(replay, context.found.module_call, context.module)
     run.append("replay", replay)
     for context in contexts[:1]:  # the first rank's; ranks of one run are not averaged
         _note_other_calls(run, replay, context)

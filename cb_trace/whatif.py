@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from cb_trace import analysis, attribution
-from cb_trace.analysis.changes import Change, Kind, changed_step
+from cb_trace.analysis.changes import Answer, Change, Kind, changed_cost, changed_step
 from cb_trace.analysis.marginal import Scaled, scaled_steps
 from cb_trace.analysis.overheads import pooled, with_overheads
 from cb_trace.bundle import Deployment
@@ -85,15 +85,25 @@ def what_if(profile: Path, wishes: Sequence[Wish]) -> list[Outcome]:
         module = _rows(connection, "module", "run_id = ?", run_id)
         ids = dict(module.select("path", "module_id").iter_rows())
         named = [Wish(w.kind, find_module(w.path, ids), w.factor) for w in wishes]
+        sets = [[wish] for wish in named] + ([named] if len(named) > 1 else [])
+        if device_type == "cpu":
+            rows = _rows(connection, "partition", "run_id = ?", run_id)
+            return [_on_cpu(rows, wishes, ids, module) for wishes in sets]
         steps = _recorded(connection, run_id, module).scaled()
-    if device_type == "cpu" and any(wish.kind in ("fuse", "overlap") for wish in named):
-        raise CbTraceError("--fuse and --overlap need kernels on a device, and this ran on a CPU")
-    sets = [[wish] for wish in named] + ([named] if len(named) > 1 else [])
     return [
         _outcome(scaled, deployment, together, ids, module)
         for together in sets
         for deployment, scaled in steps.items()
     ]
+
+
+def _on_cpu(
+    partition: pl.DataFrame, wishes: Sequence[Wish], ids: dict[str, int], module: pl.DataFrame
+) -> Outcome:
+    if any(wish.kind in ("fuse", "overlap") for wish in wishes):
+        raise CbTraceError("--fuse and --overlap need kernels on a device, and this ran on a CPU")
+    found = changed_cost(partition, _changes(wishes, ids), module)
+    return _said(wishes, "eager", found)
 
 
 def with_overheads_of(profile: Path, others: Sequence[Path]) -> Outcome:
@@ -141,8 +151,14 @@ def _outcome(
     ids: dict[str, int],
     module: pl.DataFrame,
 ) -> Outcome:
-    changes = [Change(wish.kind, ids[wish.path], wish.factor) for wish in wishes]
-    found = changed_step(scaled, changes, module)
+    return _said(wishes, deployment, changed_step(scaled, _changes(wishes, ids), module))
+
+
+def _changes(wishes: Sequence[Wish], ids: dict[str, int]) -> list[Change]:
+    return [Change(wish.kind, ids[wish.path], wish.factor) for wish in wishes]
+
+
+def _said(wishes: Sequence[Wish], deployment: Deployment, found: Answer) -> Outcome:
     text = wishes[0].text if len(wishes) == 1 else "all of these"
     return Outcome(text, deployment, found.now_ns, found.then_ns, found.low_ns, found.high_ns)
 

@@ -16,7 +16,7 @@ from cb_trace.analysis.partition import (
 )
 from cb_trace.analysis.parts import Parts, isolated_parts
 from cb_trace.analysis.program import Program, StepEvents, programs
-from cb_trace.analysis.replays import other_calls, replay_figures
+from cb_trace.analysis.replays import other_calls, replay_figures, without_elsewhere
 from cb_trace.analysis.sequence import beside_others, times_alone
 from cb_trace.analysis.stats import BareStep, Interval, interval_stats
 from cb_trace.analysis.verdicts import Figures, verdict, verdicts
@@ -47,4 +47,5 @@ __all__ = [
     "verdict",
     "verdicts",
     "with_together",
+    "without_elsewhere",
 ]

@@ -23,6 +23,7 @@ import polars as pl
 from cb_trace.analysis.calibrate import Scale
 from cb_trace.analysis.marginal import STEP, Scaled, removed
 from cb_trace.analysis.program import Program
+from cb_trace.analysis.shares import ancestors
 from cb_trace.analysis.simulate import simulate
 from cb_trace.analysis.stats import IntArray
 
@@ -65,6 +66,33 @@ def changed_step(scaled: Scaled, changes: Sequence[Change], module: pl.DataFrame
             every.append(_length(scale, rest, tree, best=False))
     figures = (np.median(now), np.median(then), min(every), max(every))
     return Answer(*(round(float(ns)) for ns in figures))
+
+
+def changed_cost(
+    partition: pl.DataFrame, changes: Sequence[Change], module: pl.DataFrame
+) -> Answer:
+    """The step under changes that ``set`` or ``remove``, on a CPU: there nothing runs beside
+    anything, so what a module costs is what the step would lose. Work below several changes takes
+    the product of their factors.
+
+    :param partition: the rows of one deployment.
+    """
+    below, factors = ancestors(module), dict[int, float]()
+    for change in changes:
+        factor = 0.0 if change.kind == "remove" else change.factor
+        for inner in below.filter(ancestor_id=change.module_id)["module_id"].to_list():
+            factors[inner] = factors.get(inner, 1.0) * factor
+    times = [
+        1.0 if owner is None else factors.get(owner, 1.0)
+        for owner in partition["module_id"].to_list()
+    ]
+    now, *figures = (
+        round(float(np.dot(partition[name].to_numpy(), factor)))
+        for name, factor in (
+            ("ns", np.ones(len(times))), ("ns", times), ("low_ns", times), ("high_ns", times),
+        )
+    )  # fmt: skip
+    return Answer(now, *figures)
 
 
 class _Tree:

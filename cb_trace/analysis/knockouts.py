@@ -10,6 +10,7 @@ from cb_trace.analysis.stats import RESAMPLES, IntArray, Interval, tail_ranks
 
 SAME_SPEED = 0.15  # how far a pair's step may be from the bare one to tell of it
 ENOUGH = 8  # pairs
+ANOTHER_STEP = 1.5  # times as long, or as short
 LEAST = 3  # pairs of a visit, for its median to tell
 
 
@@ -44,6 +45,20 @@ def paired_loss(
     raw, scaled = _median(lost, visit), _median(lost * bare.median_ns // np.maximum(base, 1), visit)
     low, high = min(raw.low_ns, scaled.low_ns), max(raw.high_ns, scaled.high_ns)
     return Interval(scaled.median_ns, low, high, scaled.samples)
+
+
+def at_another_speed(base_ns: Sequence[int], bare: Interval | None) -> float | None:
+    """How many times as long as the bare step its steps took, where nearly all were far from it.
+
+    A step half as long again is another one: what it loses tells nothing of the bare step.
+    """
+    if bare is None or bare.median_ns <= 0 or not base_ns:
+        return None
+    base = np.asarray(base_ns, dtype=np.int64)
+    like = np.abs(base - bare.median_ns) <= SAME_SPEED * bare.median_ns
+    times = float(np.median(base)) / bare.median_ns
+    far = max(times, 1 / max(times, 1e-9)) > ANOTHER_STEP
+    return times if far and like.sum() < min(ENOUGH, base.size) else None
 
 
 def _median(lost: IntArray, visit: IntArray) -> Interval:

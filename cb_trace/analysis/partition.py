@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from cb_trace.analysis.idle import HOST, SYNC, idle_kinds, sync_calls
+from cb_trace.analysis.idle import COPY, GAP, HOST, SYNC, idle_kinds, sync_calls
 from cb_trace.analysis.scaling import BUSY, UNATTRIBUTED, StepParts, part_rows, scaled
 from cb_trace.analysis.shares import WHOLE, kernel_shares, split_by_share
 from cb_trace.analysis.stats import BareStep, IntArray
@@ -100,14 +100,32 @@ def step_parts(  # noqa: PLR0917 - as step_partition
 def scaled_partition(
     parts: StepParts, *, run_id: str, bare: Mapping[Deployment, BareStep]
 ) -> pl.DataFrame:
-    """The ``partition`` frame of :func:`step_partition`."""
+    """The ``partition`` frame of :func:`step_partition`.
+
+    The kernels of a CUDA graph are launched all at once: whatever the recorded step waited for,
+    between them the graph waits for the device.
+    """
     targets: Mapping[Deployment, BareStep | None] = bare or {"eager": None}
+    found = {name: scaled(parts, target) for name, target in targets.items()}
     frames = [
-        scaled(parts, target).with_columns(deployment=pl.lit(name), run_id=pl.lit(run_id))
-        for name, target in targets.items()
+        (_all_gaps(frame) if name == "graph" else frame).with_columns(
+            deployment=pl.lit(name), run_id=pl.lit(run_id)
+        )
+        for name, frame in found.items()
     ]
     schema = polars_schema("partition")
     return pl.concat(frames).select(pl.col(name).cast(kind) for name, kind in schema.items())
+
+
+def _all_gaps(frame: pl.DataFrame) -> pl.DataFrame:
+    kind = pl.when(pl.col("kind").is_in([HOST, SYNC, COPY])).then(pl.lit(GAP)).otherwise("kind")
+    keys = [column for column in frame.columns if not column.endswith("ns")]
+    return (
+        frame.with_columns(kind=kind)
+        .group_by(keys, maintain_order=True)
+        .agg(pl.col("ns", "low_ns", "high_ns").sum())
+        .select(frame.columns)
+    )
 
 
 def idle_stretches(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from cb_trace.analysis.shares import ancestors
 from cb_trace.analysis.stats import halves_up, interval_stats
 from cb_trace.columns import polars_schema
 from cb_trace.range_names import REPLAY_PREFIX
@@ -78,14 +79,57 @@ def other_calls(replay: pl.DataFrame, module_call: pl.DataFrame) -> pl.DataFrame
 
 def _outermost(calls: pl.DataFrame) -> pl.DataFrame:
     """Calls that no other call of the same module is around."""
+    inner = _around(calls).filter(pl.col("above") == pl.col("module_id")).select("call_id")
+    return calls.join(inner, on="call_id", how="anti")
+
+
+def _around(calls: pl.DataFrame) -> pl.DataFrame:
+    """``call_id, module_id`` of every call with the module of each call around it, ``above``."""
     known = calls.select(up="call_id", above="module_id", next="parent_call_id")
     climbing = calls.select("call_id", "module_id", up="parent_call_id").drop_nulls("up")
-    inner: list[pl.Series] = []
+    found = [climbing.select("call_id", "module_id", above="module_id").clear()]
     while climbing.height:  # once a level of nesting
         climbing = climbing.join(known, on="up")
-        inner.append(climbing.filter(pl.col("above") == pl.col("module_id"))["call_id"])
+        found.append(climbing.select("call_id", "module_id", "above"))
         climbing = climbing.select("call_id", "module_id", up="next").drop_nulls("up")
-    return calls.filter(~pl.col("call_id").is_in(pl.concat(inner).implode())) if inner else calls
+    return pl.concat(found)
+
+
+def without_elsewhere(
+    replay: pl.DataFrame, module_call: pl.DataFrame, module: pl.DataFrame
+) -> pl.DataFrame:
+    """The ``replay`` frame without figures of modules that call one from elsewhere in the tree.
+
+    A shared module has its place, and its figures, under the first that holds it. Others that call
+    it have its work alone and not in the step: no difference of the two would be true.
+    """
+    forward = module_call.filter(pl.col("phase") == "forward")
+    reason = pl.format("it calls {}, which stands elsewhere in the tree", "elsewhere")
+    known = pl.col("elsewhere").is_null()
+    return (
+        replay.join(_calls_elsewhere(forward, module), on="module_id", how="left")
+        .with_columns(
+            pl.coalesce("skipped", reason).alias("skipped"),
+            *(pl.when(known).then(pl.col(name)).alias(name) for name in _FIGURES),
+        )
+        .select(replay.columns)
+    )
+
+
+def _calls_elsewhere(module_call: pl.DataFrame, module: pl.DataFrame) -> pl.DataFrame:
+    """``module_id`` of modules that call one outside their subtree; its path as ``elsewhere``."""
+    inside = ancestors(module).select(called="module_id", module_id="ancestor_id")
+    paths = module.select(called="module_id", elsewhere="path")
+    return (
+        _around(module_call)
+        .select(called="module_id", module_id="above")
+        .unique()
+        .join(inside, on=["called", "module_id"], how="anti")
+        .join(paths, on="called")
+        .sort("module_id", "called")
+        .unique("module_id", keep="first", maintain_order=True)
+        .select("module_id", "elsewhere")
+    )
 
 
 def _bare(replay_sample: pl.DataFrame) -> pl.DataFrame:

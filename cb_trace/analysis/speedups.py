@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import polars as pl
 
-from cb_trace.analysis.changes import Change, changed_step
-from cb_trace.analysis.marginal import Scaled
+from cb_trace.analysis.changes import Answer, Change
 from cb_trace.bundle import Deployment
 from cb_trace.columns import polars_schema
 
@@ -15,19 +14,20 @@ _PREDICTED = ["predicted_ns", "predicted_low_ns", "predicted_high_ns"]
 
 
 def predicted_speedups(
-    speedup: pl.DataFrame, steps: Mapping[Deployment, Scaled], module: pl.DataFrame
+    speedup: pl.DataFrame, steps: Mapping[Deployment, Callable[[Change], Answer]]
 ) -> pl.DataFrame:
     """The ``speedup`` frame with its predictions: the module's time over its factor.
 
     The same that ``cb-trace whatif --set PATH=0.5x`` says for a factor of 2.
+
+    :param steps: what each deployment's step is under a change.
     """
     rows = []
     for row in speedup.iter_rows(named=True):
-        scaled = steps.get(row["deployment"])
-        if scaled is None:
+        changed = steps.get(row["deployment"])
+        if changed is None:
             continue
-        change = Change("set", row["module_id"], 1 / row["factor"])
-        found = changed_step(scaled, [change], module)
+        found = changed(Change("set", row["module_id"], 1 / row["factor"]))
         gained = [found.now_ns - ns for ns in (found.then_ns, found.high_ns, found.low_ns)]
         rows.append((row["module_id"], row["deployment"], row["factor"], *gained))
     schema = polars_schema("speedup")

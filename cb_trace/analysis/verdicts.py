@@ -146,6 +146,9 @@ def _loss(figures: Figures) -> tuple[str, str | None]:
     """What the step loses without the module, in words, and that figure where it is the better."""
     measured, predicted, cost = figures.knockout, figures.marginal, figures.cost
     bounds = "" if measured is None else f"{_us(measured.low_ns)} to {_us(measured.high_ns)}"
+    if measured is not None and measured.high_ns < 0:
+        longer = _us(-measured.median_ns)
+        return f", which is {longer} µs longer without it (knock-out, {bounds})", None
     if measured is not None and not _is_noise(measured):
         saved = _us(measured.median_ns)
         return f", which is {saved} µs shorter without it (knock-out, {bounds})", saved

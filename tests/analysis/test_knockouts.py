@@ -1,7 +1,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cb_trace.analysis.knockouts import paired_loss
+from cb_trace.analysis.knockouts import at_another_speed, paired_loss
 from cb_trace.analysis.stats import Interval
 
 BARE = Interval(1000, 990, 1010, 9)
@@ -45,6 +45,15 @@ def test_the_interval_covers_the_median_of_every_visit() -> None:
     lone = paired_loss([1000] * 6, [900] * 4 + [500] * 2, BARE, [4, 2])
     assert lone is not None
     assert lone.high_ns == 500  # of the bootstrap; two pairs are no visit that tells
+
+
+def test_a_step_that_takes_twice_as_long_is_another_one() -> None:
+    assert at_another_speed([2000] * 10, BARE) == 2.0
+    assert at_another_speed([500] * 10, BARE) == 0.5
+    assert at_another_speed([1400] * 10, BARE) is None
+    assert at_another_speed([1000] * 8 + [2000] * 20, BARE) is None  # enough are like it
+    assert at_another_speed([], BARE) is None
+    assert at_another_speed([2000] * 10, None) is None
 
 
 pairs = st.lists(st.tuples(st.integers(1, 10**7), st.integers(0, 10**7)), min_size=1, max_size=20)

@@ -144,7 +144,9 @@ def test_each_deployment_is_scaled_to_its_own_step() -> None:
     sums = rows.group_by("deployment").agg(pl.col("ns").sum()).sort("deployment")
     assert sums.rows() == [("eager", 90), ("graph", 46)]
     graph = rows.filter(deployment="graph", kind="idle_gap").select("ns", "low_ns", "high_ns")
-    assert graph.rows() == [(4, 3, 5)]  # 40 of 60 idle, of 5, 6 and 7
+    # 20 of 60 idle after the last kernel, 40 between; a graph waits for no host
+    assert graph.rows() == [(2, 1, 3), (4, 3, 5)]  # of 5, 6 and 7
+    assert set(rows.filter(deployment="graph")["kind"]) == {"busy", "idle_gap"}
 
 
 def test_on_a_cpu_everything_is_scaled() -> None:

@@ -2,7 +2,7 @@ from typing import Any
 
 import polars as pl
 
-from cb_trace.analysis import other_calls, replay_figures
+from cb_trace.analysis import other_calls, replay_figures, without_elsewhere
 from tests.frames import frame
 
 FIGURES = ["median_ns", "low_ns", "high_ns", "samples", "kernel_ns", "busy_ns"]
@@ -137,3 +137,23 @@ def test_modules_that_are_called_another_number_of_times_than_captured() -> None
     found = other_calls(replay, frame("module_call", *calls))
     assert found.rows() == [(1, 3, 1.0)]
     assert other_calls(replay, frame("module_call")).rows() == []
+
+
+def test_a_module_that_calls_a_shared_one_has_no_figures_alone() -> None:
+    """``b`` calls ``a.lin``, which ``a`` holds first: the step books it there, alone it is in b."""
+    paths = {0: ("", None), 1: ("a", 0), 2: ("a.lin", 1), 3: ("b", 0), 4: ("c", 0)}
+    module = frame(
+        "module",
+        *({"module_id": n, "path": path, "parent_id": up} for n, (path, up) in paths.items()),
+    )
+    nested = [(0, None, 0), (1, 0, 1), (2, 1, 2), (3, 0, 3), (4, 3, 2), (5, 0, 4)]
+    names = ("call_id", "parent_call_id", "module_id")
+    calls = [dict(zip(names, row, strict=True), phase="forward") for row in nested]
+    rows = [record(n, module_id=n, median_ns=100 + n, samples=3) for n in range(4)]
+    rows.append(record(4, module_id=4, skipped="no inputs were captured"))
+    found = without_elsewhere(frame("replay", *rows), frame("module_call", *calls), module)
+    assert found.select("module_id", "median_ns", "samples", "skipped").rows() == [
+        (0, 100, 3, None), (1, 101, 3, None), (2, 102, 3, None),
+        (3, None, None, "it calls a.lin, which stands elsewhere in the tree"),
+        (4, None, None, "no inputs were captured"),
+    ]  # fmt: skip

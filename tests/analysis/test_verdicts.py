@@ -203,6 +203,14 @@ def test_a_knock_out_decides_where_the_others_agree() -> None:
     assert found.endswith("(knock-out, 29 to 31): no difference beyond noise, believe the 30")
 
 
+def test_a_step_that_is_longer_without_a_module_is_not_believed() -> None:
+    cost, alone = Interval(20_000, 19_000, 21_000), Interval(40_000, 39_000, 41_000)
+    found = verdict(Figures(deployment="eager", cost=cost, isolated=alone,
+                            knockout=Interval(-7_400, -13_000, -6_400)))  # fmt: skip
+    assert ", which is 7.4 µs longer without it (knock-out, -13 to -6.4)" in found
+    assert found.endswith("believe the 20")
+
+
 @pytest.mark.parametrize(
     ("saved", "words"),
     [

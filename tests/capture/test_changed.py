@@ -115,6 +115,22 @@ def test_the_prediction_is_that_of_whatif(profile: Path) -> None:
     assert stored == (outcome.saved_ns,)
 
 
+def test_what_a_module_costs_on_a_cpu_is_what_the_step_loses_without_it(profile: Path) -> None:
+    from cb_trace.whatif import Wish, what_if
+
+    ((path, cost, step),) = rows(
+        profile,
+        "SELECT path, cost_us, (SELECT cost_us FROM compare WHERE path = '') FROM compare "
+        "WHERE path = '2'",
+    )
+    (without,) = what_if(profile, [Wish("remove", path)])
+    assert without.now_ns == round(step * 1e3)
+    assert without.saved_ns == pytest.approx(cost * 1e3, abs=1)
+    assert without.low_ns <= without.then_ns <= without.high_ns
+    *_, both = what_if(profile, [Wish("remove", ""), Wish("set", "2", 0.5)])
+    assert both.then_ns == 0
+
+
 def test_a_module_that_the_model_does_not_have(tmp_path: Path) -> None:
     with pytest.raises(CbTraceError, match=r"no module 'h\.0' to take out or speed up"):
         recorded(tmp_path / "net", speedups=(Job("h.0", 2),))
