@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TypeVar
@@ -46,13 +45,18 @@ def stopping_queries() -> Iterator[None]:
     source, sink = os.pipe()
     os.set_blocking(sink, False)
     before = signal.set_wakeup_fd(sink, warn_on_full_buffer=False)
-    thread = threading.Thread(target=_watch, args=(source,), daemon=True)
+    over = threading.Event()
+    thread = threading.Thread(target=_watch, args=(source, over), daemon=True)
     thread.start()
     try:
         yield
     finally:
         signal.set_wakeup_fd(before)
-        os.close(sink)  # which ends the thread
+        over.set()
+        with suppress(BlockingIOError):  # full: then there is something to read anyway
+            os.write(sink, b"\0")  # wakes the thread, also where a forked process holds the pipe
+        os.close(sink)
+        thread.join()  # what others ask of DuckDB from now on is none of its business
 
 
 def of_interrupt(error: BaseException | None) -> bool:
@@ -64,13 +68,17 @@ def of_interrupt(error: BaseException | None) -> bool:
     return False
 
 
-def _watch(source: int) -> None:
+def _watch(source: int, over: threading.Event) -> None:
     with os.fdopen(source, "rb", 0) as signals:
         while number := signals.read(1):
+            if over.is_set():
+                return
             if number[0] == signal.SIGINT:
                 for _ in range(_TIMES):
+                    if over.is_set():
+                        return
                     _interrupt_all()
-                    time.sleep(_AGAIN_S)
+                    over.wait(_AGAIN_S)
 
 
 def _interrupt_all() -> None:

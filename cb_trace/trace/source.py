@@ -132,7 +132,8 @@ class Source:
                             read += len(data)
                             if not data:
                                 break
-                            if data.startswith(_MEMBER):
+                            # Without text before it, it is the text: a file compressed twice.
+                            if given and data.startswith(_MEMBER):
                                 raise _SecondHeaderError
                 except _SecondHeaderError:  # what follows would decode to text that nobody wrote
                     self.damage, self.truncated = f"gzip data damaged ({_MANY_RANKS})", True

@@ -21,6 +21,7 @@ from cb_trace.capture.record import record
 from cb_trace.providers.workload import Workload
 from cb_trace.range_names import parameter_of_range, path_of_range
 from cb_trace.replay.hooks import SHARDED
+from cb_trace.replay.isolated import RECOMPUTES
 from cb_trace.replay.tree import sharded
 from tests.capture.test_ranges import hook_count
 from tests.capture.test_record import QUICK, state
@@ -112,7 +113,9 @@ def test_checkpointed(tmp_path: Path) -> None:
     assert manifest.run.phases == ["forward", "backward", "recompute", "optimizer"]
     called = Counter(path_of_range(e["name"]) for e in events(tmp_path))
     assert (called["block"], called["block.0"], called["front"]) == (4, 4, 2)
-    assert {r.skipped for r in manifest.replays} == {None}
+    # Alone, the backward of what holds a checkpointed block would run its forward again.
+    assert {(r.path, r.phase) for r in manifest.replays if r.skipped} == {("", "backward")}
+    assert {r.skipped for r in manifest.replays} == {None, RECOMPUTES}
 
 
 def test_a_forward_of_a_wrapped_model_is_the_models_own(alone: None, tmp_path: Path) -> None:
