@@ -144,7 +144,7 @@ def test_two_optimizers_in_a_step_are_not_split_by_all_parameters() -> None:
     assert repeated == {"1": ["parameter"] * 2, "2": ["parameter"] * 2}
 
 
-def actor_and_critic(*between: Event) -> dict[str, list[tuple[object, ...]]]:
+def actor_and_critic(*between: Event) -> dict[str, list[tuple[str | None, str, str, int]]]:
     """Two updates of one step by Adam, each after a backward of its own."""
     events = [
         annotation("ProfilerStep#0", 0, 1000),
