@@ -80,9 +80,8 @@ def _changed(
 
 
 def _parts(run: Ingest, context: Context, replay: pl.DataFrame) -> analysis.Parts:
-    calls = (context.source or context).found.module_call
     kernels = pl.DataFrame(run.connection.table("replay_kernel"))
-    return analysis.isolated_parts(replay, kernels, calls, context.module)
+    return analysis.isolated_parts(replay, kernels, context.calls, context.module)
 
 
 def append_sequence(run: Ingest, context: Context, traces: Sequence[int]) -> pl.DataFrame | None:

@@ -64,11 +64,13 @@ class IngestReport:
             name: sum(getattr(trace, name) for trace in self.traces)
             for name in ("slices", "kernels", "repaired", "dropped")
         }
-        share = f"{self.unattributed_ns / self.device_ns:.2%}" if self.device_ns else ""
+        device = "no device time"
+        if self.device_ns:
+            share = self.unattributed_ns / self.device_ns
+            device = f"{share:.2%} of device time unattributed"
         return (
             f"{count['slices']:,} slices, {count['kernels']:,} kernels; "
-            f"{count['repaired']:,} repaired, {count['dropped']:,} dropped; "
-            f"{f'{share} of device time unattributed' if share else 'no device time'}"
+            f"{count['repaired']:,} repaired, {count['dropped']:,} dropped; {device}"
         )
 
     def remarks(self) -> list[str]:
@@ -158,11 +160,11 @@ def _ingest_bundle(run: Ingest, bundle: Bundle) -> str:
     append_work(run.connection, manifest)
     device_type = manifest.run.device_type
     replay = _link_replays(run, frames, loaded.get("isolated", []), device_type)
-    for context in contexts[:1]:
-        replay = without_elsewhere(replay, context.found.module_call, context.module)
-    run.append("replay", replay)
     for context in contexts[:1]:  # the first rank's; ranks of one run are not averaged
         _note_other_calls(run, replay, context)
+        replay = without_elsewhere(replay, context.calls, context.module)
+    run.append("replay", replay)
+    for context in contexts[:1]:
         sequence = append_sequence(run, context, loaded.get("sequence", [])[:1])
         split = analyse(run, context, device_type, frames.bare)
         marginal, speedup = append_predictions(
@@ -180,7 +182,7 @@ def _note_other_calls(run: Ingest, replay: pl.DataFrame, context: Context) -> No
     from cb_trace.analysis import other_calls
 
     paths = dict(context.module.select("module_id", "path").iter_rows())
-    rows = other_calls(replay, context.found.module_call).iter_rows()
+    rows = other_calls(replay, context.calls).iter_rows()
     notes = [
         Note(
             reason="other number of calls",

@@ -53,6 +53,11 @@ class Context:
     found: attribution.Attributed
     source: Context | None = None  # what its CUDA graph was captured from
 
+    @property
+    def calls(self) -> pl.DataFrame:
+        """The module calls of the step; a graph's own trace has none, the captured run does."""
+        return (self.source or self).found.module_call
+
 
 @dataclass(frozen=True, slots=True)
 class Split:

@@ -20,7 +20,7 @@ from cb_trace.bundle import (
     write_bundle,
 )
 from cb_trace.range_names import range_name, replay_range
-from tests.kineto import Event, annotation, kernel, launch, op, write_trace
+from tests.kineto import STREAM, Event, annotation, event, kernel, launch, op, write_trace
 
 STEPS = 3
 
@@ -42,8 +42,19 @@ def module_record(path: str, class_name: str, parent: str | None, ordinal: int) 
     )  # fmt: skip
 
 
-def step_events(number: int) -> list[Event]:
-    """One step from ``number`` × 200 µs on; its correlation ids start at ``number`` × 10."""
+def step_events(
+    number: int,
+    *,
+    gemm_us: float = 30,
+    second: tuple[float, float] = (20, 5),
+    add: tuple[float, float] = (40, 20),
+    add_stream: int = STREAM,
+) -> list[Event]:
+    """One step from ``number`` × 200 µs on; its correlation ids start at ``number`` × 10.
+
+    :param second: where the second operator begins, and how long its launch takes.
+    :param add: where its kernel begins, and how long that takes.
+    """
     at, first = 1000.0 + 200 * number, 10 * number + 1
     return [
         annotation(f"ProfilerStep#{number}", at, 100),
@@ -51,10 +62,23 @@ def step_events(number: int) -> list[Event]:
         annotation(range_name("fc"), at + 1, 15),
         op("aten::mm", at + 2, 12),
         launch(at + 3, 5, first),
-        kernel("gemm", at + 10, 30, first),
-        op("aten::add", at + 20, 12),
-        launch(at + 21, 5, first + 1),
-        kernel("add", at + 40, 20, first + 1),
+        kernel("gemm", at + 10, gemm_us, first),
+        op("aten::add", at + second[0], 12),
+        launch(at + second[0] + 1, second[1], first + 1),
+        kernel("add", at + add[0], add[1], first + 1, stream=add_stream),
+    ]
+
+
+def sequence_events(
+    number: int, step_us: float, gemm_us: float, add: tuple[float, float]
+) -> list[Event]:
+    """A replay of the graph on one stream; ``add``: where the second kernel begins, how long."""
+    at, correlation = 9000.0 + 200 * number, 500 + number
+    return [
+        annotation(f"ProfilerStep#{number}", at, step_us),
+        event("cuda_runtime", "cudaGraphLaunch", at + 1, 5, correlation=correlation),
+        kernel("gemm", at + 10, gemm_us, correlation),
+        kernel("add", at + add[0], add[1], correlation),
     ]
 
 

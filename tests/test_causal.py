@@ -11,8 +11,8 @@ import pytest
 from cb_trace.bundle import KnockoutRecord, TraceRecord, file_sha256, open_bundle, write_bundle
 from cb_trace.conduct import ingest
 from cb_trace.store import open_profile
-from tests.bundles import write_net_bundle
-from tests.kineto import Event, annotation, event, kernel, write_trace
+from tests.bundles import sequence_events, write_net_bundle
+from tests.kineto import write_trace
 
 KNOCKOUTS = [
     KnockoutRecord(path="fc", phase="forward", deployment="eager",
@@ -22,22 +22,11 @@ KNOCKOUTS = [
 ]  # fmt: skip
 
 
-def sequence_events(number: int) -> list[Event]:
-    """A replay of the graph of both kernels: the gemm takes 28 µs, the addition 20."""
-    at, correlation = 9000.0 + 200 * number, 500 + number
-    return [
-        annotation(f"ProfilerStep#{number}", at, 70),
-        event("cuda_runtime", "cudaGraphLaunch", at + 1, 5, correlation=correlation),
-        kernel("gemm", at + 10, 28, correlation),
-        kernel("add", at + 40, 20, correlation),
-    ]
-
-
 @pytest.fixture(scope="module")
 def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("causal")
     bundle = write_net_bundle(folder / "net", knockouts=KNOCKOUTS)
-    events = [*sequence_events(0), *sequence_events(1)]
+    events = [row for n in (0, 1) for row in sequence_events(n, 70, 28, (40, 20))]
     file = write_trace(bundle / "sequence.json.gz", events, baseTimeNanoseconds=0)
     manifest = open_bundle(bundle).manifest
     record = TraceRecord(file=file.name, role="sequence", sha256=file_sha256(file))

@@ -17,11 +17,10 @@ from cb_trace.bundle import (
 )
 from cb_trace.conduct import ingest
 from cb_trace.errors import CbTraceError
-from cb_trace.range_names import range_name
 from cb_trace.store import open_profile
 from cb_trace.whatif import Wish, parse_setting, what_if, with_overheads_of
-from tests.bundles import run_record, write_net_bundle
-from tests.kineto import Event, annotation, event, kernel, launch, op, write_trace
+from tests.bundles import run_record, sequence_events, step_events, write_net_bundle
+from tests.kineto import Event, write_trace
 
 
 @pytest.fixture(scope="module")
@@ -80,29 +79,12 @@ def test_settings() -> None:
 
 def two_streams(number: int) -> list[Event]:
     """Two kernels of 80 µs that run at once on two streams."""
-    at, first = 1000.0 + 200 * number, 10 * number + 1
-    return [
-        annotation(f"ProfilerStep#{number}", at, 100),
-        annotation("cb:<root>", at, 40),
-        annotation(range_name("fc"), at + 1, 15),
-        op("aten::mm", at + 2, 12),
-        launch(at + 3, 5, first),
-        kernel("gemm", at + 10, 80, first),
-        op("aten::add", at + 18, 12),
-        launch(at + 19, 2, first + 1),
-        kernel("add", at + 22, 80, first + 1, stream=8),
-    ]
+    return step_events(number, gemm_us=80, second=(18, 2), add=(22, 80), add_stream=8)
 
 
 def in_turn(number: int) -> list[Event]:
     """A replay of the same two on one stream: 46 µs each."""
-    at, correlation = 9000.0 + 200 * number, 500 + number
-    return [
-        annotation(f"ProfilerStep#{number}", at, 120),
-        event("cuda_runtime", "cudaGraphLaunch", at + 1, 5, correlation=correlation),
-        kernel("gemm", at + 10, 46, correlation),
-        kernel("add", at + 60, 46, correlation),
-    ]
+    return sequence_events(number, 120, 46, (60, 46))
 
 
 def test_streams_slow_each_other_as_they_do_in_the_marginal_costs(tmp_path: Path) -> None:

@@ -58,7 +58,16 @@ def module_context(
         .with_columns(
             kernel_ns=(pl.col("kernel_ns") * 2 + steps) // (2 * steps), run_id=pl.lit(run_id)
         )
-        .with_columns(
+    )
+    schema = polars_schema("module_context")
+    columns = (pl.col(name).cast(kind) for name, kind in schema.items())
+    return _filled(figures).select(columns).sort(_KEY)
+
+
+def _filled(figures: pl.DataFrame) -> pl.DataFrame:
+    """Nothing where nothing ran; the first kernel where there is no call; X ≤ U ≤ K."""
+    return (
+        figures.with_columns(
             pl.col("calls", "kernels").fill_null(0.0),
             pl.col("kernel_ns", "busy_ns", "exposed_ns").fill_null(0),
         )
@@ -70,8 +79,6 @@ def module_context(
         .with_columns(busy_ns=pl.min_horizontal("busy_ns", "kernel_ns"))
         .with_columns(exposed_ns=pl.min_horizontal("exposed_ns", "busy_ns"))
     )
-    schema = polars_schema("module_context")
-    return figures.select(pl.col(name).cast(kind) for name, kind in schema.items()).sort(_KEY)
 
 
 def _sums(rows: pl.DataFrame, steps: int) -> pl.DataFrame:

@@ -190,26 +190,27 @@ def verdicts(
     owned_rows = bounded_parts(partition, cost_bounds, module).rows(named=True)
     places = [(row["module_id"], row["phase"], row["deployment"]) for row in owned_rows]
     skipped, split = _skipped(replay), _terms(term)
-    walls = {}
-    for condition in ("graph", "hot"):
-        measured = _walls(replay, condition)
-        walls[condition] = {p: measured[p[:2]] for p in places if p[:2] in measured}
-        summed = fill_containers(walls[condition], places, partition, module, Interval.__add__)
+    hot, graph = (
+        {p: one[p[:2]] for p in places if p[:2] in one}
+        for one in (_walls(replay, "hot"), _walls(replay, "graph"))
+    )
+    fill_containers(graph, places, partition, module, Interval.__add__)
+    summed = fill_containers(hot, places, partition, module, Interval.__add__)
     costs = {place: owned["ns"] for place, owned in zip(places, owned_rows, strict=True)}
     children = children_of(module)
-    known = {(place[0], place[2]) for place in walls["hot"]}
+    known = {(place[0], place[2]) for place in hot}
     rows = []
     for place, owned in zip(places, owned_rows, strict=True):
         figures = Figures(
             deployment=owned["deployment"],
             cost=Interval(owned["ns"], owned["low_ns"], owned["high_ns"]),
-            isolated=walls["hot"].get(place),
-            below=_below(place, walls["hot"], costs, children),
+            isolated=hot.get(place),
+            below=_below(place, hot, costs, children),
             parts=place in summed,
             skipped=skipped.get(place[:2]),
             by_phase=place[1] == _ALL_PHASES and (place[0], place[2]) in known,
             terms=split.get(place, {}),
-            graph=walls["graph"].get(place),
+            graph=graph.get(place),
             device_type=device_type,
             knockout=lost.get(place),
             marginal=predicted.get(place),

@@ -63,17 +63,22 @@ def _add(m: Stateful) -> None:
 CHANGES = [_write_buffer, _new_buffer, _grow, _write_object, _exchange_object, _count, _add]
 
 
+def undone(module: nn.Module, change: Any) -> None:
+    """A change of the inner module is seen, and put back."""
+    state = ModuleState(module)
+    assert not state.changed()
+    change(module[0])  # type: ignore[index]
+    assert state.changed()
+    state.put()
+    assert not state.changed()
+
+
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_of_a_modules_own_state_is_seen_and_undone(change: Any) -> None:
     module = nn.Sequential(Stateful())
     inner: Any = module[0]
     table, cache, tensor = inner.table, inner.cache, inner.cache.tensor
-    state = ModuleState(module)
-    assert not state.changed()
-    change(inner)
-    assert state.changed()
-    state.put()
-    assert not state.changed()
+    undone(module, change)
     assert inner.table is table
     assert inner.cache is cache
     assert inner.cache.tensor is tensor
@@ -149,12 +154,7 @@ def test_slots_and_arrays_are_state(change: Any) -> None:
     module = nn.Sequential(Odd())
     odd: Any = module[0]
     keys, counts = odd.cache.keys, odd.counts
-    state = ModuleState(module)
-    assert not state.changed()
-    change(odd)
-    assert state.changed()
-    state.put()
-    assert not state.changed()
+    undone(module, change)
     assert odd.cache.keys is keys
     assert odd.counts is counts
     assert (keys.tolist(), odd.cache.length, counts.tolist()) == ([0.0] * 3, 0, [0.0] * 2)
