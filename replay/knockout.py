@@ -138,8 +138,8 @@ class Knockout:
 
     :param way: how the step is run; None: as it is.
     :param held: graphs of the step from earlier visits; that of this one is added. While they
-        live, each new graph lies elsewhere in memory. Captures of one step differ (266 to 285 µs on an
-        H200), why is not known, so that one alone would pass its own speed on to all figures.
+        live, each new graph lies elsewhere in memory. Captures of one step differ (266 to 285 µs on
+        an H200), why is not known, so that one alone would pass its own speed on to all figures.
     """
 
     def __init__(  # noqa: PLR0917 - the parts of one measurement, named at every call
