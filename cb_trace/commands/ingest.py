@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 @click.option(
     "--partial",
     is_flag=True,
-    help="Accept a file damaged in its middle, of which only what decodes is loaded: exit 0.",
+    help="Accept a damaged file, of which only what decodes is loaded: exit 0.",
 )
 @force_option
 def command(
@@ -81,10 +81,10 @@ def command(
 
         second_opinion_on(target)
     say(f"next: cb-trace compare {target}")
-    damaged = [trace.path for trace in report.traces if trace.damage and trace.truncated]
+    damaged = [trace.path for trace in report.traces if trace.broken]
     if damaged and not partial:  # traces.md row 7: not to go unnoticed in a script
         raise ThresholdCrossedError(
-            f"{first_of(damaged)} is damaged in the middle: only what decodes was loaded",
+            f"{first_of(damaged)} is damaged: only what decodes was loaded",
             hint="--partial accepts that",
         )
 

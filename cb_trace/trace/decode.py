@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING
 from cb_trace.errors import CbTraceError
 from cb_trace.interrupts import interruptible
 from cb_trace.trace import sql
-from cb_trace.trace.salvage import UNREADABLE, Salvaged, mend_last, salvage
+from cb_trace.trace.salvage import UNREADABLE, Salvaged, cut_short, mend_last, salvage
 from cb_trace.trace.unpacked import Unpacked
 
 if TYPE_CHECKING:
     import duckdb
 
 TRUNCATED = "truncated tail"
+_NO_EVENT = "what follows the last whole event is none, not even one cut off"
 LONG_NS = 30 * 60 * 10**9  # longer durations are looked at twice, see flaws.py
 
 # In a database of their own in memory, which every cursor sees; the last is for what is mended.
@@ -70,6 +71,7 @@ class Decoder:
     trace_id: int
     first: FirstIds
     counts: Counter[str] = field(default_factory=Counter)
+    damage: str | None = None  # a fault of the text that is no cut
     _rows: int = 0
     _groups: int = 0
     _exact: bool = False
@@ -154,7 +156,9 @@ class Decoder:
         if not mended.rest:
             return
         if last and not self.text.document.closed:
-            self.counts[TRUNCATED] += 1
+            cut = cut_short(carry)
+            self.damage = None if cut else _NO_EVENT
+            self.counts[TRUNCATED if cut else UNREADABLE] += 1
             self.text.document.lost_bytes += len(mended.rest)
         else:
             self.counts[UNREADABLE] += 1

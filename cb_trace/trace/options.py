@@ -67,13 +67,19 @@ class LoadReport:
     kernels_without_launch: int
     lost_bytes: int = 0  # of the decompressed text after the last whole event
     truncated: bool = False
-    damage: str | None = None  # a fault of the container, with its likely cause
+    damage: str | None = None  # a fault of the container or the text, with its likely cause
     drops: tuple[Drop, ...] = ()
     notes: tuple[str, ...] = field(default=())  # what a reader of the figures must know
 
+    @property
+    def broken(self) -> bool:
+        """Whether damage cost events, which is no success; a cut-off end is none."""
+        return self.damage is not None and (self.truncated or self.dropped > 0)
+
     def summary(self) -> str:
         """One line for stderr; empty where the file was sound."""
-        parts = [f"{drop.events} {drop.reason}" for drop in self.drops]
+        # a file may be cut between two events
+        parts = [f"{drop.events or ''} {drop.reason}".strip() for drop in self.drops]
         if self.lost_bytes:
             parts.append(f"{self.lost_bytes} bytes lost at the end")
         if self.damage:

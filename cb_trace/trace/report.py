@@ -45,7 +45,8 @@ def report(job: Job, decoder: Decoder, span: Span, drops: list[Drop]) -> LoadRep
     source, document = decoder.text.source, decoder.text.document
     header = parse_header(document.before, document.after)
     truncated = source.truncated or not document.closed
-    drops = [*_repairs(decoder, truncated), *drops, *_tallies(job), *_unrecorded(job)]
+    cut = truncated and decoder.damage is None
+    drops = [*_repairs(decoder, cut), *drops, *_tallies(job), *_unrecorded(job)]
     unlinked = sum(drop.events for drop in drops if drop.reason == NO_LAUNCH)
     stated = (job.options.rank, header.rank, rank_in_name(PurePath(job.path)))
     kernels, launches, ops, steps = sql.row(
@@ -67,7 +68,7 @@ def report(job: Job, decoder: Decoder, span: Span, drops: list[Drop]) -> LoadRep
         kernels_without_launch=unlinked,
         lost_bytes=document.lost_bytes,
         truncated=truncated,
-        damage=source.damage,
+        damage=source.damage or decoder.damage or _nothing_read(span, decoder),
         drops=tuple(drops),
         notes=_notes(job, (span.slices, kernels, launches, steps), unlinked, drops),
     )
@@ -105,6 +106,12 @@ def _repairs(decoder: Decoder, truncated: bool) -> list[Drop]:
     counts = decoder.counts
     drops = [Drop(reason, counts[reason]) for reason in sorted(counts) if reason != TRUNCATED]
     return [*drops, Drop(TRUNCATED, counts[TRUNCATED])] if truncated else drops
+
+
+def _nothing_read(span: Span, decoder: Decoder) -> str | None:
+    """An empty profile of a file that holds something is no answer."""
+    broken = sum(decoder.counts[reason] for reason in (UNREADABLE, NOT_OBJECT, OVERSIZED))
+    return "none of its events can be read" if broken and not span.slices else None
 
 
 def _tallies(job: Job) -> list[Drop]:

@@ -99,6 +99,24 @@ def ran_out(error: Exception, text: str) -> bool:
     )
 
 
+def cut_short(text: bytes) -> bool:
+    """Whether text that holds no whole event only lacks its end, as where a file was cut off.
+
+    What begins no event, or is closed and still cannot be read, was damaged. A closing bracket
+    ends the events, whatever follows it.
+    """
+    event = text.decode("utf-8", "replace").strip()
+    if event[:1] != "{" or event[-1] not in "}]":
+        return event[:1] in ("", "]", "{")
+    for repaired in (event, escapes(event)):
+        try:
+            json.JSONDecoder(strict=False).raw_decode(repaired)
+        except (ValueError, RecursionError) as error:
+            if ran_out(error, repaired):
+                return True
+    return False
+
+
 def closes_events(after: str) -> bool:
     """Whether a bracket ended the list of events, seen from the text after it.
 

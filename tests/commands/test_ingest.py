@@ -158,7 +158,28 @@ def test_row_7_damage_in_mid_stream_is_loaded_and_is_no_success(cli: Cli, tmp_pa
     outcome = cli("ingest", source, "-o", target)
     assert (outcome.status, target.is_file()) == (1, True)
     assert "several ranks wrote one file at once?" in outcome.err
-    assert "t.json.gz is damaged in the middle: only what decodes was loaded" in outcome.err
+    assert "t.json.gz is damaged: only what decodes was loaded" in outcome.err
     assert cli("ingest", source, "-o", target, "--force", "--partial").status == 0
     source.write_bytes(packed[:-200])  # cut, as a full disk does: no damage
     assert cli("ingest", source, "-o", target, "--force").status == 0
+
+
+@pytest.mark.parametrize("text", ['{"traceEvents": [}', "[}", "[1, 2]", '{"traceEvents": [xyz]}'])
+def test_row_7_damaged_text_is_no_empty_success(text: str, cli: Cli, tmp_path: Path) -> None:
+    source, target = tmp_path / "t.json", tmp_path / "t.duckdb"
+    source.write_text(text)
+    outcome = cli("ingest", source, "-o", target)
+    assert (outcome.status, target.is_file()) == (1, True)
+    assert "t.json is damaged: only what decodes was loaded" in outcome.err
+    assert cli("ingest", source, "-o", target, "--force", "--partial").status == 0
+
+
+@pytest.mark.parametrize("text", ['{"traceEvents": [', '{"traceEvents": [{"ph": "X", "na', "[,]"])
+def test_row_12_a_file_cut_before_its_first_event_is_empty(
+    text: str, cli: Cli, tmp_path: Path
+) -> None:
+    source = tmp_path / "t.json"
+    source.write_text(text)
+    outcome = cli("ingest", source, "-o", tmp_path / "t.duckdb")
+    assert outcome.status == 0
+    assert "0 truncated tail" not in outcome.err
