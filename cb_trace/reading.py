@@ -23,7 +23,8 @@ class Profile:
     """An open profile, read-only. Close it, or use it as a context manager.
 
     >>> with cb_trace.open("run.duckdb") as profile:
-    ...     profile.compare().sort("cost_us", descending=True)
+    ...     eager = profile.compare().filter(deployment="eager")
+    ...     eager.sort("cost_us", descending=True)
     """
 
     def __init__(self, path: str | PathLike[str]) -> None:

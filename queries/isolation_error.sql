@@ -10,9 +10,9 @@
 --   error_us       isolated_us less cost_us, µs
 --   error_ratio    isolated_us over cost_us, less 1, ratio
 --   spread         width of the interval of isolated_us over isolated_us, ratio
---   isolated_from  replay, shared (an identical module), children or partial (sums)
+--   isolated_from  replay, shared (an identical module) or children (their sum)
 --
--- Variables: n, the number of rows (20).
+-- Variables: n, the number of rows of each deployment (20).
 --
 -- Example:
 --   duckdb -readonly profile.duckdb -cmd "SET VARIABLE n = 5" -f queries/isolation_error.sql
@@ -29,5 +29,7 @@ SELECT
     isolated_from
 FROM compare
 WHERE error_us IS NOT NULL
-ORDER BY abs(error_us) DESC, run_id, deployment, path, phase
-LIMIT coalesce(getvariable('n'), 20);
+QUALIFY row_number() OVER (
+    PARTITION BY run_id, deployment ORDER BY abs(error_us) DESC, path, phase
+) <= coalesce(getvariable('n'), 20)
+ORDER BY run_id, deployment, abs(error_us) DESC, path, phase;

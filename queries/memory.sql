@@ -28,6 +28,15 @@ SELECT
     peak_isolated_bytes / 1e6 AS peak_alone_mb,
     output_bytes / 1e6 AS output_mb
 FROM memory_by_module
+WHERE coalesce(
+    parameter_bytes,
+    buffer_bytes,
+    saved_context_bytes,
+    peak_context_bytes,
+    saved_isolated_bytes,
+    peak_isolated_bytes,
+    output_bytes
+) IS NOT NULL
 ORDER BY
     greatest(coalesce(peak_context_bytes, 0), parameter_bytes + buffer_bytes) DESC,
     run_id,

@@ -4,21 +4,26 @@
 --   module      path, indented by depth; the root by its class
 --   class       class name
 --   parameters  parameters, children included, count
+--   rank        rank of the recording
 --   deployment  way of running: eager or graph
 --   phase       forward, backward, …; NULL for a module that never ran
 --   calls       calls a step
 --   kernels     device activities a step
 --   cost_us     part of the step, children included, µs
 --
--- Reads the table module, since a module that never ran is in no view.
+-- Reads the tables module, since a module that never ran is in no view, and trace for the rank.
 --
 -- Example:
 --   duckdb -readonly profile.duckdb -f queries/module_tree.sql
+WITH ranked AS (
+    SELECT run_id, min(rank) AS rank FROM trace GROUP BY run_id
+)
 SELECT
     repeat('  ', module.depth)
         || CASE WHEN module.path = '' THEN module.class ELSE module.path END AS module,
     module.class,
     module.parameters,
+    ranked.rank,
     compare.deployment,
     compare.phase,
     compare.calls,
@@ -26,4 +31,5 @@ SELECT
     compare.cost_us
 FROM module
 LEFT JOIN compare USING (run_id, path)
-ORDER BY module.run_id, compare.deployment, module.ordinal, compare.phase;
+LEFT JOIN ranked USING (run_id)
+ORDER BY ranked.rank, module.run_id, compare.deployment, module.ordinal, compare.phase;

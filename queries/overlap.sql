@@ -1,6 +1,7 @@
 -- Which modules have device work that runs beside other work?
 --
 -- Columns:
+--   rank        rank of the recording
 --   path        module path; empty for the root
 --   class       class name
 --   phase       forward, backward, …
@@ -10,9 +11,16 @@
 --   inside_us   context_us less busy_us: the module's kernels beside each other, µs
 --   hidden_us   busy_us less exposed_us: beside kernels of other modules, µs
 --
+-- The times are those of the profiled step, whatever the deployment.
+-- Reads the table trace for the rank.
+--
 -- Example:
 --   duckdb -readonly profile.duckdb -f queries/overlap.sql
+WITH ranked AS (
+    SELECT run_id, min(rank) AS rank FROM trace GROUP BY run_id
+)
 SELECT DISTINCT
+    rank,
     path,
     class,
     phase,
@@ -22,5 +30,6 @@ SELECT DISTINCT
     context_us - busy_us AS inside_us,
     busy_us - exposed_us AS hidden_us
 FROM compare
+LEFT JOIN ranked USING (run_id)
 WHERE context_us > busy_us OR busy_us > exposed_us
-ORDER BY hidden_us + inside_us DESC, path, phase;
+ORDER BY hidden_us + inside_us DESC, rank, path, phase;

@@ -1,6 +1,7 @@
 -- Which modules cost the step most by themselves, children left out?
 --
 -- Columns:
+--   rank         rank of the recording
 --   deployment   way of running: eager or graph
 --   path         module path; empty for the root, whose own time holds glue and idle
 --   class        class name
@@ -10,7 +11,8 @@
 --   idle_us      of that, idle, µs
 --   share        part of the step, ratio
 --
--- Variables: n, the number of rows for each deployment (20).
+-- Variables: n, the number of rows of each rank and deployment (20).
+-- Reads the table trace for the rank.
 --
 -- Example:
 --   duckdb -readonly profile.duckdb -cmd "SET VARIABLE n = 5" -f queries/top_modules.sql
@@ -28,9 +30,12 @@ WITH self_time AS (
     FROM step_partition
     WHERE path IS NOT NULL
     GROUP BY ALL
+), ranked AS (
+    SELECT run_id, min(rank) AS rank FROM trace GROUP BY run_id
 )
-SELECT deployment, path, class, phase, self_us, busy_us, idle_us, share
+SELECT rank, deployment, path, class, phase, self_us, busy_us, idle_us, share
 FROM self_time
+LEFT JOIN ranked USING (run_id)
 QUALIFY row_number() OVER (PARTITION BY run_id, deployment ORDER BY self_us DESC, path)
     <= coalesce(getvariable('n'), 20)
-ORDER BY run_id, deployment, self_us DESC, path;
+ORDER BY rank, run_id, deployment, self_us DESC, path;

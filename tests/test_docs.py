@@ -90,6 +90,15 @@ def test_queries_named_in_the_pages_exist() -> None:
     assert set(named) <= known
 
 
+def test_examples_say_which_deployment() -> None:
+    """A recording on a GPU has rows of two ways of running, which nobody must add up."""
+    text = "\n".join(page.read_text("utf-8") for page in PAGES)
+    read = re.findall(r'"[^"]*\bFROM (?:compare|step_partition|roofline)\b[^"]*"', text)
+    read += re.findall(r"^.*\.compare\(\).*$", text, re.M)
+    assert len(read) >= 5
+    assert not [example for example in read if "deployment" not in example]
+
+
 def test_makefile_targets_named_in_the_pages_exist() -> None:
     text = "\n".join(page.read_text("utf-8") for page in PAGES)
     makefile = (ROOT / "Makefile").read_text("utf-8")

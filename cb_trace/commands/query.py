@@ -21,7 +21,8 @@ _SUGGESTIONS = ("Candidate", "Did you mean")  # how DuckDB starts them
 
 @click.command(
     name="query",
-    epilog='Example: cb-trace query nanogpt.duckdb "SELECT path, cost_us FROM compare LIMIT 5"',
+    epilog="Example: cb-trace query nanogpt.duckdb "
+    '"SELECT deployment, path, cost_us FROM compare LIMIT 5"',
 )
 @click.argument("profile", type=FilePath)
 @click.argument("query", required=False)

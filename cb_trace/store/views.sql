@@ -22,8 +22,9 @@ SELECT
     hot.wall_ns / 1e3 AS isolated_us,
     hot.busy_ns / 1e3 AS isolated_gpu_us,
     cold.busy_ns / 1e3 AS isolated_cold_us,
-    (hot.wall_ns - cost.ns) / 1e3 AS error_us,
-    hot.wall_ns / nullif(cost.ns, 0) - 1 AS error_ratio,
+    CASE WHEN hot.isolated_from <> 'partial' THEN (hot.wall_ns - cost.ns) / 1e3 END AS error_us,
+    CASE WHEN hot.isolated_from <> 'partial' THEN hot.wall_ns / nullif(cost.ns, 0) - 1 END
+        AS error_ratio,
     _terms.launch_ns / 1e3 AS launch_us,
     _terms.cache_ns / 1e3 AS cache_us,
     _terms.kernel_choice_ns / 1e3 AS kernel_choice_us,
@@ -114,8 +115,10 @@ COMMENT ON COLUMN compare.isolated_gpu_us IS
     'Alone, back to back, union of kernel intervals a step, us';
 COMMENT ON COLUMN compare.isolated_cold_us IS
     'Alone, L2 flushed before each call, union of kernel intervals a step, us';
-COMMENT ON COLUMN compare.error_us IS 'isolated_us less cost_us, us';
-COMMENT ON COLUMN compare.error_ratio IS 'isolated_us over cost_us, less 1, ratio';
+COMMENT ON COLUMN compare.error_us IS
+    'isolated_us less cost_us, us; NULL where isolated_us is partial, which has no error';
+COMMENT ON COLUMN compare.error_ratio IS
+    'isolated_us over cost_us, less 1, ratio; NULL where isolated_us is partial';
 COMMENT ON COLUMN compare.launch_us IS
     'Part of error_us: the host launches slower than the device works, alone, us';
 COMMENT ON COLUMN compare.cache_us IS 'Part of error_us: same kernels, warmer or colder cache, us';

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import polars as pl
 import pytest
 from duckdb import DuckDBPyConnection
 
@@ -92,23 +94,25 @@ def answer(profile: DuckDBPyConnection, name: str) -> list[tuple[object, ...]]:
 def test_top_modules_leaves_children_out(profile: DuckDBPyConnection) -> None:
     profile.execute("SET VARIABLE n = 2")
     assert answer(profile, "top_modules") == [
-        ("eager", "blocks.1.fc", "Linear", "forward", 30.0, 30.0, 0.0, 0.3),
-        ("eager", "", "Net", "forward", 25.0, 0.0, 25.0, 0.25),
+        (None, "eager", "blocks.1.fc", "Linear", "forward", 30.0, 30.0, 0.0, 0.3),
+        (None, "eager", "", "Net", "forward", 25.0, 0.0, 25.0, 0.25),
     ]
 
 
 def test_isolation_error_starts_with_the_largest(profile: DuckDBPyConnection) -> None:
-    first = answer(profile, "isolation_error")[0]
-    assert first[1] == ""  # 51 µs of children against 95
-    assert first[4:7] == (95.0, 51.0, -44.0)
+    """The sums that lack a module, 51 µs against 95, are bounds and no errors."""
+    assert [(row[1], *row[4:7]) for row in answer(profile, "isolation_error")] == [
+        ("head", 10.0, 30.0, 20.0),
+        ("blocks.0.fc", 20.0, 21.0, 1.0),
+    ]
 
 
 def test_launch_bound_takes_a_threshold(profile: DuckDBPyConnection) -> None:
     assert answer(profile, "launch_bound") == [
-        ("head", "Linear", "forward", 30.0, 15.0, 15.0, 0.5, 10.0)
+        ("eager", "head", "Linear", "forward", 30.0, 15.0, 15.0, 0.5, 10.0)
     ]
     profile.execute("SET VARIABLE ratio = 0.04")
-    assert [row[0] for row in answer(profile, "launch_bound")] == ["head", "blocks.0.fc"]
+    assert [row[1] for row in answer(profile, "launch_bound")] == ["head", "blocks.0.fc"]
 
 
 def test_host_overheads_start_with_what_takes_most(profile: DuckDBPyConnection) -> None:
@@ -134,7 +138,7 @@ def test_module_tree_is_indented_and_in_order(profile: DuckDBPyConnection) -> No
 
 def test_overlap_splits_the_hidden_part(profile: DuckDBPyConnection) -> None:
     assert answer(profile, "overlap") == [
-        ("blocks.0.fc", "Linear", "forward", 20.0, 18.0, 13.0, 2.0, 5.0)
+        (None, "blocks.0.fc", "Linear", "forward", 20.0, 18.0, 13.0, 2.0, 5.0)
     ]
 
 
@@ -154,3 +158,63 @@ def test_kernels_of_module_takes_a_path(tmp_path: Path) -> None:
         assert answer(profile, "kernels_of_module") == [
             ("head", "forward", None, "only there", None, "gemm", 0.0, 1.0, 0.0, 9.0)
         ]
+
+
+def two_ways(rows: dict[str, Any]) -> dict[str, Any]:
+    """The same step as a graph as well, where all takes half of the time."""
+    graph = [row | {"deployment": "graph", "ns": row["ns"] // 2} for row in rows["partition"]]
+    return rows | {"partition": [*rows["partition"], *graph]}
+
+
+def two_ranks(rows: dict[str, Any]) -> dict[str, Any]:
+    """The recording as rank 0, and the same again as rank 1."""
+    found = {
+        name: [
+            *content,
+            *(
+                row | {"run_id": "r1"}
+                | {k: row[k] + 100 for k in ("module_id", "parent_id") if row.get(k) is not None}
+                for row in content
+            ),
+        ]
+        for name, content in rows.items()
+    }  # fmt: skip
+    traces = [
+        {"trace_id": rank, "run_id": run, "role": "foreign", "rank": rank}
+        for rank, run in enumerate(("r", "r1"))
+    ]
+    return found | {"trace": traces}
+
+
+@pytest.mark.parametrize("query", named_queries(), ids=lambda q: q.name)
+def test_no_two_rows_tell_of_different_things_by_the_same_name(
+    query: Query, tmp_path: Path
+) -> None:
+    """Deployments, ranks and phases are named, wherever their figures stand in one table."""
+    rows = two_ranks(two_ways(base_rows()))
+    rows["module_context"][2] |= {"busy_ns": 18_000}
+    rows["module_context"][9] |= {"busy_ns": 18_000}
+    rows["replay"] = [replay(0, HEAD, 30_000), replay(1, FC_0, 21_000, busy_ns=20_000)]
+    with opened(tmp_path / "p.duckdb", rows) as profile:
+        frame = profile.sql(query.sql).pl()
+    named = [c for c, kind in frame.schema.items() if kind == pl.String or c == "rank"]
+    assert not frame.height or not frame.select(named).is_duplicated().any()
+
+
+def test_launch_bound_of_a_step_that_was_timed_as_a_graph_only(tmp_path: Path) -> None:
+    rows = two_ways(base_rows())
+    rows["partition"] = [row for row in rows["partition"] if row["deployment"] == "graph"]
+    rows["replay"] = [replay(0, HEAD, 30_000)]
+    with opened(tmp_path / "p.duckdb", rows) as profile:
+        assert answer(profile, "launch_bound") == [
+            ("graph", "head", "Linear", "forward", 30.0, 15.0, 15.0, 0.5, 5.0)
+        ]
+
+
+def test_isolation_error_has_n_rows_of_each_deployment(tmp_path: Path) -> None:
+    rows = two_ways(base_rows()) | {"replay": [replay(0, HEAD, 30_000)]}
+    with opened(tmp_path / "p.duckdb", rows) as profile:
+        profile.execute("SET VARIABLE n = 1")
+        assert [row[:2] for row in answer(profile, "isolation_error")] == [
+            ("eager", "head"), ("graph", "head"),
+        ]  # fmt: skip

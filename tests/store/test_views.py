@@ -100,8 +100,11 @@ def test_a_sum_that_lacks_a_module_says_so(tmp_path: Path) -> None:
     measured = [replay(0, BLOCK_0, 22_000), replay(1, HEAD, None, skipped="out of memory")]
     with opened(tmp_path / "p.duckdb", base_rows() | {"replay": measured}) as profile:
         found = figures(profile, "isolated_us", "isolated_from")
+        errors = figures(profile, "error_us", "error_ratio")
     assert found[""] == (22.0, "partial")
     assert found["head"] == (None, None)
+    assert errors[""] == (None, None)  # a lower bound says nothing of the error
+    assert errors["blocks.0"] == (-3.0, pytest.approx(-0.12))
 
 
 def test_one_skipped_call_leaves_the_module_unmeasured(tmp_path: Path) -> None:
