@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from cb_trace.errors import CbTraceError
 from cb_trace.reporters.modules import in_tree_order
+from cb_trace.reporters.sizes import with_sizes
 from cb_trace.reporters.sql_files import fetch
 
 if TYPE_CHECKING:
@@ -95,8 +96,8 @@ class StepTime:
     high_ns: int | None
     dilation: float | None  # of the deployment that was profiled
     predicted_ns: int | None = None  # from the modules alone, by the simulator
-    kernel_sum_ns: int | None = None
-    isolation_sum_ns: int | None = None  # the innermost modules alone
+    kernel_sum_ns: int | None = None  # durations of all kernels, added up
+    isolation_sum_ns: int | None = None  # isolated times of the innermost modules, added up
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +209,10 @@ def read_comparison(connection: Connection, selection: Selection) -> Comparison:
             Unattributed(r["reason"] or "unknown", r["kernels"], r["ns"])
             for r in fetch(connection, "compare_unattributed", **given)
         ],
-        notes=[Note(*r.values()) for r in fetch(connection, "compare_notes", **given)],
+        notes=[
+            Note(r["reason"], with_sizes(r["detail"]), r["path"], r["count"])
+            for r in fetch(connection, "compare_notes", **given)
+        ],
         verdict=rows[0].record["verdict"] if rows and selection.module is not None else None,
         asked=selection.module is not None,
         phases_alone=[

@@ -22,6 +22,7 @@ from cb_trace.reporters.comparison import (
     read_comparison,
 )
 from cb_trace.reporters.modules import in_tree_order
+from cb_trace.reporters.sizes import size
 from cb_trace.reporters.sql_files import fetch
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ _KINDS: tuple[tuple[Kind, tuple[str, ...]], ...] = (
 )
 _NAMES = {
     "device_name": "device", "sm_clock_mhz": "SM clock (MHz)", "torch_version": "torch",
-    "cuda_version": "CUDA", "driver_version": "driver", "l2_bytes": "L2 (bytes)",
+    "cuda_version": "CUDA", "driver_version": "driver", "l2_bytes": "L2",
 }  # fmt: skip
 _CLOCK = "SELECT median(sm_clock_mhz) FROM step_sample WHERE run_id = ? AND kind = 'bare'"
 _CLOCK_RATIO = 0.01  # clocks nearer than this are the same
@@ -268,6 +269,8 @@ def _differing(name: str, base: Any, new: Any) -> Iterable[tuple[str, Any, Any]]
         return []
     if name == "sm_clock_mhz" and base and new and abs(new / base - 1) <= _CLOCK_RATIO:
         return []
+    if name == "l2_bytes":
+        base, new = (bytes_ and size(bytes_) for bytes_ in (base, new))
     return [] if base == new else [(_NAMES.get(name, name), base, new)]
 
 

@@ -234,7 +234,7 @@ def step_lines(comparison: Comparison) -> Iterator[str]:
     if step.low_ns is not None and step.high_ns is not None:
         line += f" ({microseconds(step.low_ns / 1000)} to {microseconds(step.high_ns / 1000)})"
     yield line + (f", ×{step.dilation:.2f} under the profiler" if step.dilation else "")
-    yield from _prediction(step)
+    yield from _prediction(step, comparison.phases_alone)
     for other in comparison.steps:
         if other is not step:
             how = DEPLOYMENTS.get(other.deployment, other.deployment)
@@ -244,20 +244,22 @@ def step_lines(comparison: Comparison) -> Iterator[str]:
             )
 
 
-def _prediction(step: StepTime) -> Iterator[str]:
-    """The step from its parts, which have not seen it, beside what plain sums would say."""
-    told = (
-        ("predicted from its parts", step.predicted_ns),
-        ("sum of kernels", step.kernel_sum_ns),
-        ("sum of modules alone", step.isolation_sum_ns),
-    )
+def _prediction(step: StepTime, phases: Sequence[str]) -> Iterator[str]:
+    """The step from its parts, which have not seen it; then what adding them up would say."""
     if step.predicted_ns is None or not step.ns:
         return
-    yield ", ".join(
-        f"{words} {microseconds(ns / 1000)} µs ({100 * (ns / step.ns - 1):+.1f}%)"
-        for words, ns in told
-        if ns is not None
-    )
+    yield f"predicted from its parts: {_beside(step.predicted_ns, step)}"
+    inner = "isolated of the innermost modules"
+    if len(phases) > 1:
+        inner += f", {' and '.join(phases)}"
+    sums = (("all kernels' durations", step.kernel_sum_ns), (inner, step.isolation_sum_ns))
+    told = [f"{words}: {_beside(ns, step)}" for words, ns in sums if ns is not None]
+    if told:
+        yield "its parts added up instead: " + "; ".join(told)
+
+
+def _beside(ns: int, step: StepTime) -> str:
+    return f"{microseconds(ns / 1000)} µs ({100 * (ns / step.ns - 1):+.1f}%)"
 
 
 def _unattributed_line(item: Unattributed) -> str:
