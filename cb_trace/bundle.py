@@ -7,25 +7,31 @@ machines that have no torch.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import re
-import shutil
-import tempfile
 import zipfile
-import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Literal
 
 from cb_trace.accounts import CeilingRecord, CostRecord, MemoryRecord
 from cb_trace.decode import build
 from cb_trace.errors import CbTraceError
+from cb_trace.files import (
+    MANIFEST,
+    file_sha256,
+    is_bundle,
+    located_path,
+    readable,
+    stored_path,
+)
+from cb_trace.notes import Note
 
-MANIFEST = "manifest.json"
+# Of this interface, what stands in files of its own.
+__all__ = [
+    "MANIFEST", "Note", "file_sha256", "is_bundle", "located_path", "readable", "stored_path",
+]  # fmt: skip
+
 BUNDLE_FORMAT = "cb-trace bundle"
 BUNDLE_VERSION = 1
 
@@ -154,6 +160,8 @@ class KnockoutRecord:
     knocked_ns: list[int] = field(default_factory=list)
     dropped: int = 0  # pairs left out of them, as the host was slowed
     visits: list[int] = field(default_factory=list)  # pairs of each, in order; empty: one visit
+    # As graphs: pairs of each couple of captures, in order; empty: one couple a visit.
+    captures: list[int] = field(default_factory=list)
     skipped: str | None = None  # the reason; then no samples
 
 
@@ -170,7 +178,18 @@ class SpeedupRecord:
     base_ns: list[int] = field(default_factory=list)
     faster_ns: list[int] = field(default_factory=list)
     dropped: int = 0  # pairs left out of them, as the host was slowed
+    captures: list[int] = field(default_factory=list)  # as of a knock-out
     skipped: str | None = None  # the reason; then no samples
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostSpanRecord:
+    """Host time a bare eager step of one module's own forward, calls of others in it left out."""
+
+    path: str | None  # None: the step outside every module's forward
+    calls: int  # a step
+    ns: list[int]  # one a sample; a place of all records is one step
+    dropped: int = 0  # steps left out, as the host was slowed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,16 +234,6 @@ class CompiledGraph:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Note:
-    """Something a reader of the figures must know; ``path`` where it is about one module."""
-
-    reason: str
-    detail: str = ""
-    path: str | None = None
-    count: int = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
     """Everything measured that is not an event of a trace."""
 
@@ -241,6 +250,7 @@ class Manifest:
     ceilings: list[CeilingRecord] = field(default_factory=list)
     knockouts: list[KnockoutRecord] = field(default_factory=list)
     speedups: list[SpeedupRecord] = field(default_factory=list)
+    host_spans: list[HostSpanRecord] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,23 +292,7 @@ def pack_bundle(folder: Path, target: Path) -> None:
         part.unlink(missing_ok=True)
 
 
-def file_sha256(path: Path) -> str:
-    """SHA-256 of a file's bytes, in hex."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
 # --- reading ----------------------------------------------------------------------------------
-
-
-def is_bundle(path: Path) -> bool:
-    """Whether a path is a bundle: a folder or a zip with a manifest at its root."""
-    if path.is_dir():
-        return (path / MANIFEST).is_file()
-    if not zipfile.is_zipfile(path):
-        return False
-    with zipfile.ZipFile(path) as archive:
-        return MANIFEST in archive.namelist()
 
 
 def open_bundle(path: Path) -> Bundle:
@@ -315,44 +309,6 @@ def open_bundle(path: Path) -> Bundle:
         )
     with readable(path / MANIFEST) as file:
         return Bundle(path, _parse_manifest(path, file.read_bytes()))
-
-
-@contextmanager
-def readable(path: Path) -> Iterator[Path]:
-    """Give a real file for a path that may lead through a zip (``a.zip/context.json.gz``).
-
-    A member is unpacked to a temporary file for as long as the context lasts.
-
-    :raises CbTraceError: nothing is there.
-    """
-    archive = next((p for p in path.parents if p.is_file() and zipfile.is_zipfile(p)), None)
-    if archive is None:
-        if not path.is_file():
-            raise CbTraceError(f"no such file: {path}", hint="check the path")
-        yield path
-        return
-    member = path.relative_to(archive).as_posix()
-    with tempfile.TemporaryDirectory(prefix="cb-trace-") as folder:
-        target = Path(folder) / PurePosixPath(member).name
-        with zipfile.ZipFile(archive) as source:
-            if member not in source.namelist():
-                raise CbTraceError(f"{archive} holds no {member}", hint="record it again")
-            try:
-                with source.open(member) as packed, target.open("wb") as out:
-                    shutil.copyfileobj(packed, out, 1 << 20)
-            except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
-                raise CbTraceError(f"{archive} is damaged at {member}: {error}") from error
-        yield target
-
-
-def stored_path(file: Path, profile: Path) -> str:
-    """How a profile names a file: relative to the profile's folder, so both can be moved."""
-    return Path(os.path.relpath(file.resolve(), profile.resolve().parent)).as_posix()
-
-
-def located_path(stored: str, profile: Path) -> Path:
-    """Inverse of :func:`stored_path`; the file need not exist."""
-    return Path(os.path.normpath(profile.resolve().parent / stored))
 
 
 def _parse_manifest(path: Path, text: bytes) -> Manifest:

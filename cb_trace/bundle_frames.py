@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from cb_trace.bundle import Deployment, Manifest, Note, RunRecord, SampleBlock
 from cb_trace.columns import SCHEMA_VERSION, polars_schema
 from cb_trace.errors import CbTraceError
 
@@ -16,6 +15,8 @@ if TYPE_CHECKING:
     import polars as pl
 
     from cb_trace.analysis import BareStep, Interval
+    from cb_trace.bundle import Deployment, Manifest, RunRecord, SampleBlock
+    from cb_trace.notes import Note
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class BundleFrames:
     note: pl.DataFrame
     knockout: pl.DataFrame
     speedup: pl.DataFrame  # without the predictions
+    host_span: pl.DataFrame
     bare: dict[Deployment, BareStep]
 
 
@@ -92,6 +94,7 @@ def _frames(manifest: Manifest) -> BundleFrames:
         note=note_frame(run_id, manifest.notes, ids),
         knockout=table_frame("knockout", _knockouts(manifest, ids, bare)),
         speedup=table_frame("speedup", _speedups(manifest, ids, bare)),
+        host_span=table_frame("host_span", _host_spans(manifest, ids)),
         bare=bare,
     )
 
@@ -186,7 +189,7 @@ def _knockouts(
 
     for record in manifest.knockouts:
         step = bare.get(record.deployment)
-        found = _paired(record.base_ns, record.knocked_ns, step, record.visits)
+        found = _paired(record.base_ns, record.knocked_ns, step, record.visits, record.captures)
         skipped = record.skipped
         if times := at_another_speed(record.base_ns, step):
             found = {}
@@ -203,7 +206,8 @@ def _speedups(
 ) -> Iterable[dict[str, Any]]:
     """What the bare step gained where a module ran on a part of its batch."""
     for record in manifest.speedups:
-        found = _paired(record.base_ns, record.faster_ns, bare.get(record.deployment))
+        step = bare.get(record.deployment)
+        found = _paired(record.base_ns, record.faster_ns, step, captures=record.captures)
         yield {
             "run_id": manifest.run.run_id, "module_id": ids[record.path], "phase": "forward",
             "deployment": record.deployment, "factor": record.factor, "skipped": record.skipped,
@@ -211,14 +215,38 @@ def _speedups(
         }  # fmt: skip
 
 
+def _host_spans(manifest: Manifest, ids: dict[str, int]) -> Iterable[dict[str, Any]]:
+    """What the host took for every module in the bare step.
+
+    :raises ValueError: a module twice, or without a sample.
+    """
+    from cb_trace.analysis import interval_stats
+
+    paths = [record.path for record in manifest.host_spans]
+    if len(set(paths)) < len(paths):
+        raise ValueError("two host times of one module")
+    for record in manifest.host_spans:
+        found = interval_stats(record.ns)
+        yield {
+            "run_id": manifest.run.run_id,
+            "module_id": None if record.path is None else ids[record.path],
+            "calls": record.calls, "ns": found.median_ns, "low_ns": found.low_ns,
+            "high_ns": found.high_ns, "samples": found.samples, "dropped": record.dropped,
+        }  # fmt: skip
+
+
 def _paired(
-    base: list[int], changed: list[int], bare: BareStep | None, visits: Sequence[int] = ()
+    base: list[int],
+    changed: list[int],
+    bare: BareStep | None,
+    visits: Sequence[int] = (),
+    captures: Sequence[int] = (),
 ) -> dict[str, int]:
     """``ns`` with its bounds, of the pairs where there are any."""
     from cb_trace.analysis import interval_stats
     from cb_trace.analysis.knockouts import paired_loss
 
-    found = paired_loss(base, changed, bare, visits)
+    found = paired_loss(base, changed, bare, visits, captures)
     if found is None:
         return {}
     return {

@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+WARMUP_RUNS = 3
+
 
 @dataclass(frozen=True, slots=True)
 class GraphCapture:
@@ -18,6 +20,7 @@ class GraphCapture:
 
     graph: torch.cuda.CUDAGraph | None = None
     reason: str | None = None
+    pool_bytes: int = 0  # memory that was taken for it
 
     def replay(self) -> None:
         """Launch the graph on the current stream."""
@@ -39,14 +42,16 @@ def capturing_stream(device: torch.device) -> Iterator[Any]:
 def capture_graph(
     run: Callable[[], object],
     device: torch.device,
-    warmup: int = 3,
+    warmup: int = WARMUP_RUNS,
     *,
     fresh_casts: bool = True,
     stream: Any = None,
+    pool: Any = None,
 ) -> GraphCapture:
     """Capture one run into a CUDA graph, after ``warmup`` runs on the capturing stream.
 
     That is a new one, or the ``stream`` given: a backward can be captured where its forward ran.
+    The memory is a pool of its own, or the ``pool`` given, which other graphs may share.
 
     Autocast's cache of cast weights is emptied before the capture (unless ``fresh_casts`` is
     False) and after it: a weight cast before would be missing from the graph, and one cast inside
@@ -58,8 +63,7 @@ def capture_graph(
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("error", message=".*CUDA Graph is empty")
-            graph = _capture(run, device, warmup, fresh_casts, stream)
-            return GraphCapture(graph=graph)
+            return _capture(run, device, warmup, fresh_casts, stream, pool)
     except UserWarning:
         return GraphCapture(reason="cannot be captured: it gives the device nothing to do")
     except Exception as error:
@@ -69,15 +73,24 @@ def capture_graph(
         torch.clear_autocast_cache()
 
 
-def capture_step(step: Callable[[], object], device: torch.device) -> GraphCapture:
+def capture_step(
+    step: Callable[[], object],
+    device: torch.device,
+    *,
+    stream: Any = None,
+    pool: Any = None,
+    again: bool = False,
+) -> GraphCapture:
     """:func:`capture_graph` of a whole step, which may train.
 
     What accumulates a parameter's gradient runs on the stream it was first used on, and lives as
     long as any graph that leads to it. One that an earlier step has left behind in a cycle of
     references would run outside the capture and break it, so cycles are cleared first.
+
+    :param again: the step was just captured on the ``stream``: it is warm there.
     """
     gc.collect()
-    return capture_graph(step, device)
+    return capture_graph(step, device, 1 if again else WARMUP_RUNS, stream=stream, pool=pool)
 
 
 def one_line(error: BaseException) -> str:
@@ -92,9 +105,14 @@ def one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {text[0].strip()}"[:200] if text else type(error).__name__
 
 
-def _capture(
-    run: Callable[[], object], device: torch.device, warmup: int, fresh_casts: bool, stream: Any
-) -> torch.cuda.CUDAGraph:
+def _capture(  # noqa: PLR0917 - the parts of one capture, named where it is asked for
+    run: Callable[[], object],
+    device: torch.device,
+    warmup: int,
+    fresh_casts: bool,
+    stream: Any,
+    pool: Any,
+) -> GraphCapture:
     with torch.cuda.device(device):
         stream = stream or torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream(device))
@@ -106,10 +124,12 @@ def _capture(
         if fresh_casts:
             torch.clear_autocast_cache()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=stream):
+        torch.cuda.empty_cache()  # entering a capture does so; here, lest it hide what is taken
+        held = torch.cuda.memory_reserved(device)
+        with torch.cuda.graph(graph, pool=pool, stream=stream):
             run()
         torch.cuda.synchronize(device)
-        return graph
+        return GraphCapture(graph, pool_bytes=torch.cuda.memory_reserved(device) - held)
 
 
 def _recover(device: torch.device) -> None:

@@ -21,12 +21,12 @@ from torch import nn
 
 from cb_trace.bundle import Deployment, KnockoutRecord, Phase, ReplayRecord, SpeedupRecord
 from cb_trace.errors import CbTraceError
-from cb_trace.replay.graph import GraphCapture, capture_step, one_line
-from cb_trace.replay.guard import RngState
-from cb_trace.replay.hooks import COLLECTIVES, output_signature
-from cb_trace.replay.inputs import tensors_of
+from cb_trace.replay.couples import Couples, young_garbage
+from cb_trace.replay.graph import one_line
+from cb_trace.replay.hooks import COLLECTIVES
 from cb_trace.replay.on_part import OnPart
 from cb_trace.replay.pairs import Side, time_pairs
+from cb_trace.replay.reference import Reference, Step
 from cb_trace.replay.stand_in import StandIn, UnfitError
 from cb_trace.replay.timing import settle, synchronize
 from cb_trace.replay.ways import AsItIs, Way
@@ -35,8 +35,6 @@ WARMUP_STEPS = 2
 SPENT = "time budget of "
 _TOP = re.compile(r"top(?::([1-9][0-9]*))?")
 _TIMES = re.compile(r"([2-9]|[1-9][0-9]+)x")
-
-Step = Callable[[], object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +126,7 @@ class Outcome:
     base_ns: list[int] = field(default_factory=list)
     changed_ns: list[int] = field(default_factory=list)
     dropped: int = 0
+    couples: list[int] = field(default_factory=list)  # pairs of each couple of captures, in order
     skipped: str | None = None
 
 
@@ -137,9 +136,8 @@ class Knockout:
     The modules are as before afterwards. The step itself may change what a step changes.
 
     :param way: how the step is run; None: as it is.
-    :param held: graphs of the step from earlier visits; that of this one is added. While they
-        live, each new graph lies elsewhere in memory. Captures of one step differ (266 to 285 µs on
-        an H200), why is not known, so that one alone would pass its own speed on to all figures.
+    :param held: captures of the step from earlier visits; those of this one are added. While they
+        live, new ones lie elsewhere in memory (:mod:`cb_trace.replay.couples`).
     """
 
     def __init__(  # noqa: PLR0917 - the parts of one measurement, named at every call
@@ -150,7 +148,7 @@ class Knockout:
         options: KnockoutOptions,
         progress: Callable[[str], None],
         way: Way | None = None,
-        held: list[GraphCapture] | None = None,
+        held: list[Couples] | None = None,
     ) -> None:
         self.outcomes: list[Outcome] = []
         self._held = held if held is not None else []
@@ -165,11 +163,13 @@ class Knockout:
         :param known: why modules cannot be taken out, where that is known already.
         """
         with self._way.plainly():
-            self._reference = _Reference(self._step, self._device)
-        whole = self._way.whole(None)
-        self._base = self._captured(whole) if graph else GraphCapture(reason="")
-        self._held.append(self._base)
-        self._begin = time.monotonic()
+            self._reference = Reference(self._step, self._device)
+        with young_garbage():
+            self._graphs = self._captured(len(jobs)) if graph else None
+            self._begin = time.monotonic()
+            self._all(jobs, known)
+
+    def _all(self, jobs: Sequence[Job], known: Mapping[str, str]) -> None:
         for number, job in enumerate(jobs):
             what = f"on 1/{job.factor} of its batch" if job.factor else "knocked out"
             self._progress(f"{number + 1}/{len(jobs)} {job.path or 'the root'} {what}")
@@ -190,13 +190,17 @@ class Knockout:
         finally:
             self._begin += time.monotonic() - begin
 
-    def _captured(self, side: Side) -> GraphCapture:
-        if side.ready is not None:
-            side.ready()
-        return capture_step(side.run, self._device)
+    def _captured(self, jobs: int) -> Couples | None:
+        """Captures of the step as it is, as many as pairs can be had of each job; None: none."""
+        seconds = self._options.budget_seconds / jobs / 2 if jobs else 0.0
+        captures = Couples(self._way.whole(None), self._device, self._options.min_pairs, seconds)
+        if captures.reason is not None:
+            return None
+        self._held.append(captures)
+        return captures
 
     def _deployments(self) -> list[Deployment]:
-        return ["eager", "graph"] if self._base.reason is None else ["eager"]
+        return ["eager", "graph"] if self._graphs else ["eager"]
 
     def _share(self, jobs_left: int) -> float:
         """Seconds for one deployment of the next job."""
@@ -213,9 +217,9 @@ class Knockout:
         try:
             with self._untimed():
                 changed = self._way.changed(stand_in, job.path)
-            self._pairs(job, "eager", self._way.whole(stand_in), changed, seconds)
-            if self._base.reason is None:
-                self._graph(job, changed, seconds)
+            self._pairs(job, "eager", [(self._way.whole(stand_in), changed)], seconds)
+            if self._graphs is not None:
+                self._graph(job, self._graphs, changed, seconds)
         finally:
             stand_in.remove()
 
@@ -249,28 +253,38 @@ class Knockout:
         if stand_in.written():
             raise UnfitError("a later operator writes into its output")
 
-    def _graph(self, job: Job, changed: Side, seconds: float) -> None:
+    def _graph(self, job: Job, captures: Couples, changed: Side, seconds: float) -> None:
         with self._untimed():
-            captured = self._captured(changed)
-        if captured.reason is not None:
-            self.outcomes.append(Outcome(job, "graph", skipped=captured.reason))
-            return
-        for run in (self._base.replay, captured.replay):
-            settle(run, self._device)
-        self._pairs(job, "graph", Side(self._base.replay), Side(captured.replay), seconds)
+            couples = captures.changed(changed)
+            if isinstance(couples, str):
+                self.outcomes.append(Outcome(job, "graph", skipped=couples))
+                return
+            for side in couples[0]:
+                settle(side.run, self._device)
+        self._pairs(job, "graph", couples, seconds)
 
     def _pairs(
-        self, job: Job, deployment: Deployment, base: Side, changed: Side, seconds: float
+        self,
+        job: Job,
+        deployment: Deployment,
+        couples: Sequence[tuple[Side, Side]],
+        seconds: float,
     ) -> None:
         least = self._options.min_pairs
         # As the bare steps are timed: eager steps back to back hide the start of each in the one
         # before it, and would be the steps of another loop.
         calls = 1 if deployment == "eager" else None
-        found = time_pairs(
-            base, changed, self._device, min_pairs=least, max_seconds=seconds, calls=calls
+        found = time_pairs(couples, self._device, min_pairs=least, max_seconds=seconds, calls=calls)
+        self.outcomes.append(
+            Outcome(
+                job,
+                deployment,
+                found.first_ns,
+                found.second_ns,
+                found.dropped,
+                found.couples if deployment == "graph" else [],
+            )
         )
-        pairs = (found.first_ns, found.second_ns, found.dropped)
-        self.outcomes.append(Outcome(job, deployment, *pairs))
 
 
 def knock_out(  # noqa: PLR0917 - the parts of one measurement, named at every call
@@ -284,7 +298,7 @@ def knock_out(  # noqa: PLR0917 - the parts of one measurement, named at every c
     graph: bool,
     progress: Callable[[str], None],
     way: Way | None = None,
-    held: list[GraphCapture] | None = None,
+    held: list[Couples] | None = None,
 ) -> list[KnockoutRecord]:
     """Knock out the modules that the options choose; Ctrl-C keeps what was measured.
 
@@ -305,6 +319,7 @@ def knock_out(  # noqa: PLR0917 - the parts of one measurement, named at every c
             knocked_ns=o.changed_ns,
             dropped=o.dropped,
             visits=[len(o.base_ns)] if o.base_ns else [],
+            captures=o.couples,
             skipped=o.skipped,
         )
         for o in knockout.outcomes
@@ -333,6 +348,7 @@ def speed_up(
             base_ns=o.base_ns,
             faster_ns=o.changed_ns,
             dropped=o.dropped,
+            captures=o.couples,
             skipped=o.skipped,
         )
         for o in measured.outcomes
@@ -351,44 +367,3 @@ def _run(
         knockout.run(jobs, graph=graph, known=known)
     except KeyboardInterrupt:
         progress("knock-out stopped")
-
-
-class _Reference:
-    """What the step gives as it is; its values only where two runs agree on them."""
-
-    def __init__(self, step: Step, device: torch.device) -> None:
-        self._rng = RngState.now()
-        first, second = self._given(step, device), self._given(step, device)
-        self._signature, self._values = first
-        self._steady = _alike(self._values, second[1])
-
-    def _given(self, step: Step, device: torch.device) -> tuple[object, list[torch.Tensor]]:
-        self.seed()
-        output = step()
-        synchronize(device)
-        return output_signature(output), _values(output)
-
-    def seed(self) -> None:
-        """Random numbers as they were in the step that is compared with."""
-        self._rng.put()
-
-    def compare(self, output: object, *, values: bool) -> None:
-        """:raises UnfitError: the step without the module gives something else."""
-        if output_signature(output) != self._signature:
-            raise UnfitError("the step gives another output without it")
-        if values and self._steady and not _alike(self._values, _values(output)):
-            raise UnfitError("it has effects besides its output: the step gives other values")
-
-
-def _values(output: object) -> list[torch.Tensor]:
-    return [tensor.detach().clone() for tensor in tensors_of(output)]
-
-
-def _alike(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> bool:
-    """Equal up to what another order of additions changes."""
-    return len(one) == len(other) and all(
-        torch.allclose(a.double(), b.double(), rtol=1e-2, atol=1e-3, equal_nan=True)
-        if a.is_floating_point()
-        else torch.equal(a, b)
-        for a, b in zip(one, other, strict=True)
-    )

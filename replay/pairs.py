@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from operator import itemgetter
 
 import torch
 
@@ -25,11 +28,11 @@ class Pairs:
     first_ns: list[int]
     second_ns: list[int]
     dropped: int = 0  # pairs left out, since the host was slowed meanwhile
+    couples: list[int] = field(default_factory=list)  # pairs of each couple, in order
 
 
 def time_pairs(
-    first: Side,
-    second: Side,
+    couples: Sequence[tuple[Side, Side]],
     device: torch.device,
     *,
     min_pairs: int = 10,
@@ -37,35 +40,47 @@ def time_pairs(
     noise_ratio: float = 0.005,
     calls: int | None = None,
 ) -> Pairs:
-    """Time two runs in turn.
+    """Time two runs in turn; with several couples of them, each couple in its turn.
 
     Every other pair is the other way round (A B, B A, …): what a run leaves to the next, and a
     steady drift, fall on both. Sampling ends at ``max_seconds``, or before when the differences'
-    median is known to ``noise_ratio`` of itself; with ``min_pairs`` at the least in either case.
-    Pairs of a slowed host are left out where there are ``min_pairs`` others.
+    median is known to ``noise_ratio`` of itself; with ``min_pairs``, and one pair a couple, at the
+    least in either case. Pairs of a slowed host are left out where there are as many others.
 
     :param calls: how many runs back to back make one window; None: as many as dwarf the timer.
     """
-    if first.ready is not None:
-        first.ready()
-    calls = calls or calls_per_sample(first.run, device)
+    if couples[0][0].ready is not None:
+        couples[0][0].ready()
+    calls = calls or calls_per_sample(couples[0][0].run, device)
     host = host_of(device)
-    one: list[int] = []
-    other: list[int] = []
-    lost = Taken(min_pairs)  # of the first by the second
+    least = max(min_pairs, len(couples))
+    taken: list[tuple[int, int, int]] = []  # couple, first, second
+    lost = Taken(least)  # of the first by the second
     begin = time.perf_counter()
     while True:
+        rounds, number = divmod(len(taken), len(couples))
         clear = host is None or host.seek()
-        turn = ((first, one), (second, other))
-        for side, samples in turn if len(one) % 2 == 0 else turn[::-1]:
-            samples.append(window_ns(side.run, device, calls, side.ready))
-        lost.add(one[-1] - other[-1], clear=clear and (host is None or host.full()))
-        if lost.enough < min_pairs:
+        turn = tuple(enumerate(couples[number]))
+        window = [0, 0]
+        for place, side in turn if (rounds + number) % 2 == 0 else turn[::-1]:
+            window[place] = window_ns(side.run, device, calls, side.ready)
+        taken.append((number, window[0], window[1]))
+        lost.add(window[0] - window[1], clear=clear and (host is None or host.full()))
+        if lost.enough < least:
             continue
         differences = lost.timed().ns
-        sure = len(differences) >= 3 * min_pairs and noise(differences) <= noise_ratio
+        sure = len(differences) >= 3 * least and noise(differences) <= noise_ratio
         if sure or time.perf_counter() - begin >= max_seconds:
-            places = lost.places()
-            return Pairs(
-                [one[p] for p in places], [other[p] for p in places], len(one) - len(places)
-            )
+            return _by_couple([taken[place] for place in lost.places()], len(taken))
+
+
+def _by_couple(taken: Sequence[tuple[int, int, int]], all_pairs: int) -> Pairs:
+    """Those that count; of each couple in the order taken."""
+    ordered = sorted(taken, key=itemgetter(0))
+    counts = Counter(couple for couple, _, _ in ordered)
+    return Pairs(
+        [first for _, first, _ in ordered],
+        [second for _, _, second in ordered],
+        all_pairs - len(taken),
+        list(counts.values()),
+    )

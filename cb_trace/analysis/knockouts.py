@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cb_trace.analysis.stats import RESAMPLES, IntArray, Interval, tail_ranks
+from cb_trace.analysis.stats import RESAMPLES, FloatArray, IntArray, Interval, tail_ranks
 
 SAME_SPEED = 0.15  # how far a pair's step may be from the bare one to tell of it
 ENOUGH = 8  # pairs
 ANOTHER_STEP = 1.5  # times as long, or as short
 LEAST = 3  # pairs of a visit, for its median to tell
+FEW = 4  # couples of captures: with fewer, how they differ cannot be told
 
 
 def paired_loss(
@@ -19,8 +20,13 @@ def paired_loss(
     knocked_ns: Sequence[int],
     bare: Interval | None = None,
     visits: Sequence[int] = (),
+    captures: Sequence[int] = (),
 ) -> Interval | None:
     """The median of base − knocked over the pairs, with its 95 % interval; None without pairs.
+
+    Of CUDA graphs in many couples of ``captures`` (pairs of each, in order) it is the mean of the
+    middle half of the couples' medians, and the interval that of couples drawn anew: a capture
+    keeps a speed of its own, so pairs of one couple are no two measurements.
 
     A host may run at half its speed for seconds (seen on an H200: the same eager step of 6.1 ms
     took 13.5, and lost 912 µs instead of 430), and the loss is to be one of the ``bare`` step, as
@@ -29,20 +35,21 @@ def paired_loss(
 
     The interval is from a bootstrap of blocks of neighbouring pairs, which drift together. It
     also covers the median of each of the ``visits`` (pairs of each, in order): by the next one the
-    host has another speed, and another capture of the same graph may have, too.
+    host has another speed.
     """
     base, knocked = (np.asarray(ns, dtype=np.int64) for ns in (base_ns, knocked_ns))
     if not base.size:
         return None
     lost = base - knocked
-    ends = np.cumsum(visits if sum(visits) == base.size else [base.size])
-    visit = np.searchsorted(ends, np.arange(base.size), side="right")
+    several = sum(captures) == base.size and len(captures) >= FEW
+    figure = _of_captures if several else _median
+    group = _groups(captures if several else visits, base.size)
     if bare is None or bare.median_ns <= 0:
-        return _median(lost, visit)
+        return figure(lost, group)
     like = np.abs(base - bare.median_ns) <= SAME_SPEED * bare.median_ns
     if like.sum() >= min(ENOUGH, base.size):
-        return _median(lost[like], visit[like])
-    raw, scaled = _median(lost, visit), _median(lost * bare.median_ns // np.maximum(base, 1), visit)
+        return figure(lost[like], group[like])
+    raw, scaled = figure(lost, group), figure(lost * bare.median_ns // np.maximum(base, 1), group)
     low, high = min(raw.low_ns, scaled.low_ns), max(raw.high_ns, scaled.high_ns)
     return Interval(scaled.median_ns, low, high, scaled.samples)
 
@@ -59,6 +66,32 @@ def at_another_speed(base_ns: Sequence[int], bare: Interval | None) -> float | N
     times = float(np.median(base)) / bare.median_ns
     far = max(times, 1 / max(times, 1e-9)) > ANOTHER_STEP
     return times if far and like.sum() < min(ENOUGH, base.size) else None
+
+
+def _groups(sizes: Sequence[int], count: int) -> IntArray:
+    """The group of each pair, by number; one for all where the sizes sum to something else."""
+    ends = np.cumsum(sizes if sum(sizes) == count else [count])
+    found: IntArray = np.searchsorted(ends, np.arange(count), side="right")
+    return found
+
+
+def _of_captures(lost: IntArray, capture: IntArray) -> Interval:
+    """Mean of the middle half of the captures' medians, with the tails of those of drawn ones."""
+    medians = np.array([np.median(lost[capture == one]) for one in np.unique(capture)])
+    rng = np.random.default_rng(0)
+    drawn = medians[rng.integers(medians.size, size=(RESAMPLES, medians.size))]
+    figures = np.sort(np.floor(_middle_mean(drawn)).astype(np.int64))
+    low, high = (int(figures[rank]) for rank in tail_ranks(RESAMPLES))
+    middle = int(np.floor(_middle_mean(medians[np.newaxis])[0]))
+    return Interval(middle, min(low, middle), max(high, middle), lost.size)
+
+
+def _middle_mean(rows: FloatArray) -> FloatArray:
+    """Mean of the middle half of each row: steadier than the median, and as deaf to outliers."""
+    size = rows.shape[1]
+    out = size // 4
+    mean: FloatArray = np.sort(rows, axis=1)[:, out : size - out].mean(axis=1)
+    return mean
 
 
 def _median(lost: IntArray, visit: IntArray) -> Interval:

@@ -16,7 +16,7 @@ from cb_trace.capture.owners import Owners
 from cb_trace.capture.tree import ModuleTree
 from cb_trace.capture.variants import CompiledWay
 from cb_trace.errors import CbTraceError
-from cb_trace.replay.graph import GraphCapture
+from cb_trace.replay.couples import Couples
 from cb_trace.replay.host import SLOWED
 from cb_trace.replay.knockout import (
     SPENT,
@@ -49,7 +49,7 @@ class ChangedSteps:
         progress: Callable[[str], None],
     ) -> None:
         self._visited: dict[str, dict[Deployment, KnockoutRecord]] = {}
-        self._held: list[GraphCapture] = []
+        self._held: list[Couples] = []
         self.speedups: list[SpeedupRecord] = []
         self._model, self._tree, self._options = model, tree, options
         self._device, self._phase, self._progress = device, phase, progress
@@ -160,6 +160,7 @@ def _both_visits(first: KnockoutRecord | None, second: KnockoutRecord) -> Knocko
         knocked_ns=[*first.knocked_ns, *second.knocked_ns],
         dropped=first.dropped + second.dropped,
         visits=[*first.visits, *second.visits],
+        captures=[*first.captures, *second.captures],
     )
 
 

@@ -67,3 +67,20 @@ def test_the_figure_lies_in_its_interval(pairs: list[tuple[int, int]], bare: int
         found = paired_loss(base, knocked, step)
         assert found is not None
         assert found.low_ns <= found.median_ns <= found.high_ns
+
+
+def test_captures_of_their_own_speed_count_one_each() -> None:
+    # Couples lose 100, 110, 90, 101 and, far off, 300; the one with most pairs counts no more.
+    lost = [100] * 3 + [110] + [90] + [101] * 2 + [300] * 20
+    found = paired_loss([1000] * 27, [1000 - ns for ns in lost], None, [27], [3, 1, 1, 2, 20])
+    assert found is not None
+    assert (found.median_ns, found.samples) == (103, 27)  # (100 + 101 + 110) / 3
+    assert found.low_ns < 100
+    assert 110 < found.high_ns <= 300
+
+
+def test_three_captures_are_too_few_to_tell_how_they_differ() -> None:
+    lost = [100] * 3 + [110] * 3 + [120] * 3
+    found = paired_loss([1000] * 9, [1000 - ns for ns in lost], None, [9], [3, 3, 3])
+    assert found is not None
+    assert found.median_ns == 110
