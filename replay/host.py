@@ -11,25 +11,39 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 
 SLOWED = "host slowed"  # a limit of a block of samples, beside those of the device's clock
 SLOW_RATIO = 1.5  # of the shortest spin seen: in the valley between the two speeds
 SPIN = 1_000  # additions: some 25 µs
+FIRST_SPINS = 8
 REST_SECONDS = 0.05  # before other processors are tried again, where all were slow
 
 
 class Host:
-    """The processor of the calling thread; its measure is the shortest spin that was seen."""
+    """The processor of the calling thread; its measure is the shortest spin that was seen.
+
+    The first are on every processor it may run on: one alone may be slow when it all begins.
+    """
 
     def __init__(self) -> None:
         self._shortest_ns = 0
         self._rest_until = 0.0
+        self._on_each(self._noted)
 
     def full(self) -> bool:
         """Whether it runs at full speed just now: a spin takes about as long as the shortest."""
-        took = min(_spin_ns(), _spin_ns())
+        return self._shortest(2) <= SLOW_RATIO * self._shortest_ns
+
+    def _noted(self) -> bool:
+        """Take a measure and go on."""
+        self._shortest(FIRST_SPINS)
+        return False
+
+    def _shortest(self, spins: int) -> int:
+        took = min(_spin_ns() for _ in range(spins))
         self._shortest_ns = min(self._shortest_ns or took, took)
-        return took <= SLOW_RATIO * self._shortest_ns
+        return took
 
     def seek(self) -> bool:
         """Move the thread to a processor at full speed, if this one is not; whether there is one.
@@ -38,23 +52,30 @@ class Host:
         """
         if self.full():
             return True
-        if time.monotonic() < self._rest_until or not hasattr(os, "sched_setaffinity"):
+        if time.monotonic() < self._rest_until:
             return False
-        allowed = os.sched_getaffinity(0)
-        try:
-            found = any(self._full_on(one) for one in sorted(allowed))
-        except OSError:  # no right to choose
-            found = False
-        finally:
-            os.sched_setaffinity(0, allowed)
+        found = self._on_each(self.full)
         if not found:
             self._rest_until = time.monotonic() + REST_SECONDS
         return found
 
-    def _full_on(self, processor: int) -> bool:
-        os.sched_setaffinity(0, {processor})
-        _spin_ns()  # wakes it
-        return self.full()
+    @staticmethod
+    def _on_each(suits: Callable[[], bool]) -> bool:
+        """Move the thread from one processor to the next until one suits; whether one did."""
+        if not hasattr(os, "sched_setaffinity"):
+            return False
+        allowed = os.sched_getaffinity(0)
+        try:
+            for processor in sorted(allowed):
+                os.sched_setaffinity(0, {processor})
+                _spin_ns()  # wakes it
+                if suits():
+                    return True
+        except OSError:  # no right to choose
+            return False
+        finally:
+            os.sched_setaffinity(0, allowed)
+        return False
 
 
 def _spin_ns() -> int:
