@@ -89,6 +89,17 @@ SPEEDUP: Schema = {  # from the bundle: the step with a module run on a part of 
     "skipped": "VARCHAR",
 }
 
+HOST_SPAN: Schema = {  # from the bundle: host time in the bare eager step; exclusive: self
+    "run_id": "VARCHAR",
+    "module_id": "INTEGER",  # NULL: the step outside every module's forward
+    "calls": "BIGINT",
+    "ns": "BIGINT",
+    "low_ns": "BIGINT",
+    "high_ns": "BIGINT",
+    "samples": "INTEGER",
+    "dropped": "INTEGER",
+}
+
 WORK_TABLES: dict[str, Schema] = {
     "cost": COST,
     "uncounted_op": UNCOUNTED_OP,
@@ -97,4 +108,5 @@ WORK_TABLES: dict[str, Schema] = {
     "kernel_class": KERNEL_CLASS,
     "overhead": OVERHEAD,
     "speedup": SPEEDUP,
+    "host_span": HOST_SPAN,
 }

@@ -112,3 +112,22 @@ COMMENT ON COLUMN overhead.value IS
 COMMENT ON COLUMN overhead.low IS 'Lower quartile of value, in unit';
 COMMENT ON COLUMN overhead.high IS 'Upper quartile of value, in unit';
 COMMENT ON COLUMN overhead.unit IS 'ns';
+
+CREATE TABLE host_span (
+    run_id VARCHAR, module_id INTEGER, calls BIGINT, ns BIGINT, low_ns BIGINT, high_ns BIGINT,
+    samples INTEGER, dropped INTEGER
+);
+COMMENT ON TABLE host_span IS
+    'What the host takes for one module in the bare eager step: from the start of its forward to '
+    'its return, by a clock around it and without a profiler; forwards of other modules in it left '
+    'out';
+COMMENT ON COLUMN host_span.run_id IS 'Recording';
+COMMENT ON COLUMN host_span.module_id IS
+    'Module; NULL for the step outside every forward: its own code, backward and optimizer';
+COMMENT ON COLUMN host_span.calls IS 'Calls of its forward a step; 1 for the step';
+COMMENT ON COLUMN host_span.ns IS
+    'Median host time a step, all calls, less what the clocks cost, ns';
+COMMENT ON COLUMN host_span.low_ns IS 'Lower bound (95 % bootstrap), ns';
+COMMENT ON COLUMN host_span.high_ns IS 'Upper bound (95 % bootstrap), ns';
+COMMENT ON COLUMN host_span.samples IS 'Steps it was read in';
+COMMENT ON COLUMN host_span.dropped IS 'Steps left out, as the host was slowed';
