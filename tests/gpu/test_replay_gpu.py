@@ -94,6 +94,18 @@ def test_a_cold_kernel_is_slower_than_a_hot_one_whose_data_fits_the_cache(tmp_pa
     assert cold > hot
 
 
+def test_cold_is_the_device_alone_where_the_host_takes_longer() -> None:
+    model, x = nn.Sequential(*[nn.Tanh() for _ in range(20)]), torch.randn(1024, device=GPU)
+    work = measured(model, lambda: model(x), budget_seconds=2.0)
+    hot, cold = (
+        statistics.median(r.samples_ns)
+        for condition in ("hot", "cold")
+        for r in work.records
+        if (r.path, r.condition) == ("", condition)
+    )
+    assert cold < 0.75 * hot  # twenty launches take longer than twenty small kernels
+
+
 def test_the_kernels_alone_are_those_in_context_casts_included(tmp_path: Path) -> None:
     model, step = model_of()
     work = measured(model, step, budget_seconds=2.0, conditions=("hot",))
