@@ -60,15 +60,21 @@ class Scale:
 
 
 def eager_scale(
-    program: Program, bare_ns: int | None, host: FloatArray, together: float = 1.0
+    program: Program,
+    bare_ns: int | None,
+    host: FloatArray,
+    together: float = 1.0,
+    spent_ns: Mapping[int, float] | None = None,
 ) -> Scale:
     """The scale of the eager step.
 
     :param bare_ns: its bare length; None leaves kernels as they are and takes ``host`` as it is.
     :param host: the factors on host work that replays alone suggest: :meth:`Parts.host`.
     :param together: how little kernels that run at once feel each other.
+    :param spent_ns: what the bare step's host spends in modules' own forward code, by module_id.
     """
-    program, longest_start = bare_host(program, in_step(program, host))
+    factors = measured(program, in_step(program, host), spent_ns or {})
+    program, longest_start = bare_host(program, factors)
     lengths = partial(_lengths, program, together=together)
     scale = Scale(program=program, host=1.0, device=1.0, gap=1.0, together=together)
     if bare_ns is None:
@@ -123,6 +129,23 @@ def in_step(program: Program, host: FloatArray) -> FloatArray:
         return host
     between = np.sqrt(host * whole / work.sum())
     found: FloatArray = between * (whole / float((work * between).sum()))
+    return found
+
+
+def measured(program: Program, host: FloatArray, spent_ns: Mapping[int, float]) -> FloatArray:
+    """The factors, where the bare step was watched those that make of the work what it spent.
+
+    Who waits for the device spends more than it works, and keeps the factor it has.
+    """
+    counts = ~program.work_plain
+    own, ns = program.work_owner[counts], program.work_ns[counts].astype(np.float64)
+    work = np.bincount(own, ns, len(program.owners))
+    waiting = set(program.item_owner[program.kind != LAUNCH].tolist())
+    found = host.copy()
+    for row, (module, phase) in enumerate(program.owners):
+        spent = spent_ns.get(module) if module is not None and phase == "forward" else None
+        if spent is not None and work[row] > 0 and row not in waiting:
+            found[row] = spent / work[row]
     return found
 
 

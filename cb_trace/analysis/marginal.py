@@ -51,7 +51,9 @@ def scaled_steps(
         if deployment == "graph":
             return graph_scale(program, bare_ns, parts.gap_ns, parts.together)
         together = 1.0 if parts.together is None else parts.together
-        return eager_scale(program, bare_ns, parts.host(program.owners), together)
+        # What the bare step showed is none of the parts that the step is predicted from.
+        spent = parts.spent_ns if bare_ns is not None else None
+        return eager_scale(program, bare_ns, parts.host(program.owners), together, spent)
 
     if bare is None:
         return Scaled([one(program, None) for program in steps], [])

@@ -30,6 +30,8 @@ class Parts:
     alone_ns: Mapping[int, float] = field(
         default_factory=dict
     )  # device, the longer of warm and cold
+    # Of the host in the bare step, in modules' own forward code; no figure of modules alone.
+    spent_ns: Mapping[int, float] = field(default_factory=dict)
     isolation_ns: Mapping[str, int] = field(default_factory=dict)  # innermost alone, by phase
 
     def host(self, owners: Sequence[Owner]) -> FloatArray:
@@ -66,8 +68,9 @@ def isolated_parts(
     replay_kernel: pl.DataFrame,
     module_call: pl.DataFrame,
     module: pl.DataFrame,
+    host_span: pl.DataFrame | None = None,
 ) -> Parts:
-    """Read the parts off the replays of forward calls.
+    """Read the parts off the replays of forward calls, and what the bare step's host spends.
 
     The host ratio is that of wall alone to duration under the profiler, over the innermost modules
     that are bound by the host alone (over all innermost ones where none is). Gap and launch of a
@@ -88,7 +91,13 @@ def isolated_parts(
         launch_ns=launch,
         alone_ns=longest_alone(forward, inner),
         isolation_ns=_isolation(replay, module),
+        spent_ns={} if host_span is None else _spent(host_span),
     )
+
+
+def _spent(host_span: pl.DataFrame) -> dict[int, float]:
+    """By module; what the step spends outside of modules is left out."""
+    return dict(host_span.drop_nulls().select("module_id", pl.col("ns").cast(float)).iter_rows())
 
 
 def _isolation(replay: pl.DataFrame, module: pl.DataFrame) -> dict[str, int]:

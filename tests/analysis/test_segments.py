@@ -9,7 +9,9 @@ import polars as pl
 import pytest
 
 from cb_trace.analysis.calibrate import eager_scale, in_step
+from cb_trace.analysis.calibrate import measured as of_spans
 from cb_trace.analysis.host_alone import Alone, Factors, alone, host_factors
+from cb_trace.analysis.host_line import WAIT_DEVICE
 from cb_trace.analysis.overheads import host_overheads, pooled, with_overheads
 from cb_trace.analysis.parts import Parts
 from cb_trace.analysis.program import Program, StepEvents, programs
@@ -141,6 +143,23 @@ def test_factors_lie_between_those_of_modules_alone_and_that_of_all() -> None:
     high, low = found.max(), found.min()
     assert high / low == pytest.approx(2)  # the square root of what lay between them
     assert np.array_equal(in_step(program, apart * 0), apart * 0)
+
+
+def test_what_the_bare_step_spends_goes_before_what_modules_alone_say() -> None:
+    timeline, op = two_steps(0)
+    events = StepEvents(**timeline.frames(), launch=timeline.launch_frame(), op=op)
+    program = programs(events)[0]
+    half = np.full((len(program.owners), 2), 0.5)
+    row = program.owners.index((A, "forward"))
+    found = of_spans(program, half, {A: 100.0, B: 7.0})
+    assert found[row].tolist() == [0.25, 0.25]  # of 400 ns under the profiler
+    assert np.delete(found, row, axis=0).tolist() == np.delete(half, row, axis=0).tolist()
+    assert of_spans(program, half, {}).tolist() == half.tolist()
+    # Where the module waits for the device, what it spends is not all work.
+    waiting = replace(program, kind=np.full_like(program.kind, WAIT_DEVICE))
+    assert of_spans(waiting, half, {A: 100.0}).tolist() == half.tolist()
+    scale = eager_scale(program, 1_000_000, half, 1.0, {A: 100.0})
+    assert int(scale.program.work_ns[scale.program.work_owner == row].sum()) == 100
 
 
 def test_factors_are_of_a_modules_own_work() -> None:
