@@ -57,8 +57,8 @@ def append_predictions(
 
 
 def _changed_on_cpu(split: Split, context: Context) -> dict[Deployment, Callable[[Change], Answer]]:
-    eager = split.partition.filter(deployment="eager")
-    return {"eager": lambda change: changed_cost(eager, [change], context.module)}
+    eager, bounds = (f.filter(deployment="eager") for f in (split.partition, split.cost_bounds))
+    return {"eager": lambda change: changed_cost(eager, bounds, [change], context.module)}
 
 
 def _changed(

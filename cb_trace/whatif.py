@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,13 +49,11 @@ class Outcome:
     deployment: Deployment
     now_ns: int
     then_ns: int
-    low_ns: int
+    low_ns: int  # bounds of then_ns
     high_ns: int
-
-    @property
-    def saved_ns(self) -> int:
-        """What the step would lose."""
-        return self.now_ns - self.then_ns
+    saved_ns: int  # what the step would lose; of a module taken out its marginal cost
+    saved_low_ns: int
+    saved_high_ns: int
 
 
 def parse_setting(text: str) -> Wish:
@@ -87,8 +85,11 @@ def what_if(profile: Path, wishes: Sequence[Wish]) -> list[Outcome]:
         named = [Wish(w.kind, find_module(w.path, ids), w.factor) for w in wishes]
         sets = [[wish] for wish in named] + ([named] if len(named) > 1 else [])
         if device_type == "cpu":
-            rows = _rows(connection, "partition", "run_id = ?", run_id)
-            return [_on_cpu(rows, wishes, ids, module) for wishes in sets]
+            rows, bounds = (
+                _rows(connection, table, "run_id = ?", run_id)
+                for table in ("partition", "cost_bounds")
+            )
+            return [_on_cpu(rows, bounds, wishes, ids, module) for wishes in sets]
         steps = _recorded(connection, run_id, module).scaled()
     return [
         _outcome(scaled, deployment, together, ids, module)
@@ -98,11 +99,15 @@ def what_if(profile: Path, wishes: Sequence[Wish]) -> list[Outcome]:
 
 
 def _on_cpu(
-    partition: pl.DataFrame, wishes: Sequence[Wish], ids: dict[str, int], module: pl.DataFrame
+    partition: pl.DataFrame,
+    bounds: pl.DataFrame,
+    wishes: Sequence[Wish],
+    ids: dict[str, int],
+    module: pl.DataFrame,
 ) -> Outcome:
     if any(wish.kind in ("fuse", "overlap") for wish in wishes):
         raise CbTraceError("--fuse and --overlap need kernels on a device, and this ran on a CPU")
-    found = changed_cost(partition, _changes(wishes, ids), module)
+    found = changed_cost(partition, bounds, _changes(wishes, ids), module)
     return _said(wishes, "eager", found)
 
 
@@ -128,8 +133,9 @@ def with_overheads_of(profile: Path, others: Sequence[Path]) -> Outcome:
     ]
     count = f"{len(others)} other recording{'s' * (len(others) > 1)}"
     bare = recorded.bare["eager"].median_ns
-    figures = (round(ns) for ns in (np.median(lengths), min(lengths), max(lengths)))
-    return Outcome(f"host overheads of {count}", "eager", bare, *figures)
+    then, low, high = (round(ns) for ns in (np.median(lengths), min(lengths), max(lengths)))
+    saved = (bare - then, bare - high, bare - low)
+    return Outcome(f"host overheads of {count}", "eager", bare, then, low, high, *saved)
 
 
 def _overheads(profile: Path) -> pl.DataFrame:
@@ -160,7 +166,7 @@ def _changes(wishes: Sequence[Wish], ids: dict[str, int]) -> list[Change]:
 
 def _said(wishes: Sequence[Wish], deployment: Deployment, found: Answer) -> Outcome:
     text = wishes[0].text if len(wishes) == 1 else "all of these"
-    return Outcome(text, deployment, found.now_ns, found.then_ns, found.low_ns, found.high_ns)
+    return Outcome(text, deployment, *astuple(found))
 
 
 def _run(connection: DuckDBPyConnection) -> tuple[str, str | None]:

@@ -48,6 +48,29 @@ def test_each_change_alone_and_all_together(profile: Path) -> None:
     assert [o.saved_ns for o in found[:2]] == [10_345, 15_000]
 
 
+@pytest.mark.parametrize("device_type", ["cuda", "cpu"])
+def test_what_is_saved_without_a_module_is_its_marginal_cost(
+    device_type: str, tmp_path: Path
+) -> None:
+    samples = [
+        StepSamples(kind="bare", deployment=deployment, ns=[ns + k * 700 for k in range(9)])
+        for deployment, ns in (("eager", 80_000), ("graph", 52_000))
+    ][: 2 if device_type == "cuda" else 1]  # type: ignore[list-item]
+    run = run_record(device_type=device_type)
+    write_net_bundle(tmp_path / "net", step_samples=samples, run=run)
+    profile = ingest(tmp_path / "net", tmp_path / "net.duckdb").profile
+    with open_profile(profile) as connection:
+        stored = connection.execute(
+            "SELECT deployment, marginal.ns, low_ns, high_ns FROM marginal "
+            "JOIN module USING (module_id) WHERE path = 'fc' ORDER BY deployment"
+        ).fetchall()
+    found = what_if(profile, [Wish("remove", "fc")])
+    saved = [(o.deployment, o.saved_ns, o.saved_low_ns, o.saved_high_ns) for o in found]
+    assert saved == stored
+    assert any(low < ns < high for _, ns, low, high in saved)
+    assert all(o.saved_ns == o.now_ns - o.then_ns for o in found)
+
+
 def test_host_overheads_of_others(profile: Path, tmp_path: Path) -> None:
     found = with_overheads_of(profile, [profile, profile])
     assert (found.change, found.deployment) == ("host overheads of 2 other recordings", "eager")

@@ -25,7 +25,7 @@ from cb_trace.analysis.marginal import STEP, Scaled, removed
 from cb_trace.analysis.program import Program
 from cb_trace.analysis.shares import ancestors
 from cb_trace.analysis.simulate import simulate
-from cb_trace.analysis.stats import IntArray
+from cb_trace.analysis.stats import FloatArray, IntArray
 
 Kind = Literal["set", "remove", "fuse", "overlap"]
 
@@ -41,41 +41,53 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The step as it is and as it would be, ns."""
+    """The step as it is, as it would be, and what it would lose, ns.
+
+    The bounds of what it would lose are narrower than those of the step as it would be: step by
+    step, what moves both ends is in the difference no more.
+    """
 
     now_ns: int
     then_ns: int
     low_ns: int
     high_ns: int
+    saved_ns: int
+    saved_low_ns: int
+    saved_high_ns: int
 
 
 def changed_step(scaled: Scaled, changes: Sequence[Change], module: pl.DataFrame) -> Answer:
     """The step under all changes together.
 
-    The figure is the median over profiled steps at the bare step; the bounds are the least and the
-    most over the steps, the bounds of the bare step, and what the changes leave open.
+    The figures are medians over profiled steps at the bare step; the bounds are the least and the
+    most over the steps, the bounds of the bare step, and what the changes leave open. What is saved
+    by taking a module out is its marginal cost, with the same bounds.
     """
     tree = _Tree(module)
     now = [scale.step_ns() for scale in scaled.middle]
     then = [_length(scale, changes, tree, best=False) for scale in scaled.middle]
-    every = [*then]
+    every: list[tuple[float, float]] = []
     for scale in (*scaled.middle, *scaled.bounds):
-        every += [_length(scale, changes, tree, best=best) for best in (True, False)]
+        lengths = [_length(scale, changes, tree, best=best) for best in (True, False)]
         if any(change.kind == "overlap" for change in changes):
             rest = [change for change in changes if change.kind != "overlap"]
-            every.append(_length(scale, rest, tree, best=False))
-    figures = (np.median(now), np.median(then), min(every), max(every))
+            lengths.append(_length(scale, rest, tree, best=False))
+        every += [(length, scale.step_ns() - length) for length in lengths]
+    lost = np.median(np.subtract(now, then))
+    (low, saved_low), (high, saved_high) = np.min(every, axis=0), np.max(every, axis=0)
+    figures = (np.median(now), np.median(then), low, high, lost, saved_low, saved_high)
     return Answer(*(round(float(ns)) for ns in figures))
 
 
 def changed_cost(
-    partition: pl.DataFrame, changes: Sequence[Change], module: pl.DataFrame
+    partition: pl.DataFrame, bounds: pl.DataFrame, changes: Sequence[Change], module: pl.DataFrame
 ) -> Answer:
     """The step under changes that ``set`` or ``remove``, on a CPU: there nothing runs beside
     anything, so what a module costs is what the step would lose. Work below several changes takes
     the product of their factors.
 
     :param partition: the rows of one deployment.
+    :param bounds: its ``cost_bounds``, which hold for one change.
     """
     below, factors = ancestors(module), dict[int, float]()
     for change in changes:
@@ -86,13 +98,32 @@ def changed_cost(
         1.0 if owner is None else factors.get(owner, 1.0)
         for owner in partition["module_id"].to_list()
     ]
-    now, *figures = (
-        round(float(np.dot(partition[name].to_numpy(), factor)))
-        for name, factor in (
-            ("ns", np.ones(len(times))), ("ns", times), ("low_ns", times), ("high_ns", times),
-        )
-    )  # fmt: skip
-    return Answer(now, *figures)
+    stays = np.asarray(times)
+    now, then = (round(float(np.dot(partition["ns"].to_numpy(), f))) for f in (stays**0, stays))
+    low, high = (
+        round(float(np.dot(partition[side].to_numpy(), stays))) for side in ("low_ns", "high_ns")
+    )
+    return Answer(
+        now, then, low, high, now - then, *_saved_bounds(partition, bounds, stays, changes)
+    )
+
+
+def _saved_bounds(
+    partition: pl.DataFrame, bounds: pl.DataFrame, stays: FloatArray, changes: Sequence[Change]
+) -> tuple[int, int]:
+    """Of one change those of the module's cost; of several the sums over what they change."""
+    if len(changes) == 1:
+        (change,) = changes
+        cost = bounds.filter(module_id=change.module_id)
+        cost = cost.filter(phase=STEP) if STEP in cost["phase"] else cost
+        goes = 1.0 - (0.0 if change.kind == "remove" else change.factor)
+        sides = [round(goes * int(cost[side].sum())) for side in ("low_ns", "high_ns")]
+    else:
+        sides = [
+            round(float(np.dot(partition[side].to_numpy(), 1.0 - stays)))
+            for side in ("low_ns", "high_ns")
+        ]
+    return min(sides), max(sides)
 
 
 class _Tree:

@@ -28,7 +28,7 @@ def predicted_speedups(
         if changed is None:
             continue
         found = changed(Change("set", row["module_id"], 1 / row["factor"]))
-        gained = [found.now_ns - ns for ns in (found.then_ns, found.high_ns, found.low_ns)]
+        gained = (found.saved_ns, found.saved_low_ns, found.saved_high_ns)
         rows.append((row["module_id"], row["deployment"], row["factor"], *gained))
     schema = polars_schema("speedup")
     key = ["module_id", "deployment", "factor"]

@@ -9,6 +9,11 @@ import click
 
 from cb_trace.commands.options import FilePath, format_option
 
+_COLUMNS = (
+    "change", "deployment", "step_us", "then_us", "then_low_us", "then_high_us", "saved_us",
+    "saved_low_us", "saved_high_us",
+)  # fmt: skip
+
 
 @click.command(
     name="whatif",
@@ -59,7 +64,8 @@ def command(
 
     The recorded step is simulated, scaled to the bare one, for every way of running that was timed.
     Bounds come from the recorded steps, the bare step, and what a change leaves open: how far the
-    kernels of a fused module shrink, how much two that overlap take from one another.
+    kernels of a fused module shrink, how much two that overlap take from one another. What is saved
+    by --remove is the module's marginal cost, as in compare.
     """
     from cb_trace.commands.query import render
     from cb_trace.reporters.rows import Result
@@ -77,9 +83,8 @@ def command(
             found.change,
             found.deployment,
             *(ns / 1e3 for ns in (found.now_ns, found.then_ns, found.low_ns, found.high_ns)),
-            found.saved_ns / 1e3,
+            *(ns / 1e3 for ns in (found.saved_ns, found.saved_low_ns, found.saved_high_ns)),
         )
         for found in outcomes
     ]
-    columns = ["change", "deployment", "step_us", "then_us", "low_us", "high_us", "saved_us"]
-    render(Result(columns, rows), "whatif", output_format)
+    render(Result(list(_COLUMNS), rows), "whatif", output_format)

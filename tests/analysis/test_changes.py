@@ -23,7 +23,9 @@ def answer(
 
 
 def test_half_of_a_module_is_half_of_its_host_work_in_a_host_bound_step() -> None:
-    assert answer(host_chain(), 50_000, ("set", A, 0.5)) == Answer(50_000, 42_500, 42_500, 42_500)
+    assert answer(host_chain(), 50_000, ("set", A, 0.5)) == Answer(
+        50_000, 42_500, 42_500, 42_500, 7_500, 7_500, 7_500
+    )
     assert answer(host_chain(), 50_000, ("set", C, 3.0)).then_ns == 60_000
 
 
@@ -45,7 +47,7 @@ def test_changes_of_a_module_and_of_one_inside_it_multiply() -> None:
 def test_fusing_saves_gaps_for_sure_and_kernel_time_at_best() -> None:
     # b's two kernels of 30 and 10 become one of 40, or of 30 at best; a gap of 2 goes.
     found = answer(device_chain(), 94_000, ("fuse", B, 1.0), graph=True)
-    assert found == Answer(94_000, 92_000, 82_000, 92_000)
+    assert found == Answer(94_000, 92_000, 82_000, 92_000, 2_000, 2_000, 12_000)
 
 
 def test_fusing_saves_launches_in_a_host_bound_step() -> None:
@@ -71,7 +73,7 @@ def chain() -> Timeline:
 def test_overlap_hides_the_shorter_of_two_neighbours_at_best() -> None:
     # 50 + 2 + 30 + 2 + 10; b beside a: 50 + 2 + 10.
     found = answer(chain(), 94_000, ("overlap", B, 1.0), graph=True)
-    assert found == Answer(94_000, 62_000, 62_000, 94_000)
+    assert found == Answer(94_000, 62_000, 62_000, 94_000, 32_000, 0, 32_000)
 
 
 def test_the_first_module_overlaps_with_the_one_after_it() -> None:
