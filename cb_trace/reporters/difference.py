@@ -32,9 +32,9 @@ Presence = Literal["both", "added", "removed"]
 Order = Literal["change", "cost", "path"]
 Kind = Literal["work", "hardware", "other"]
 
-TIMED = "step timed"
+TIMED, PHASES = "step timed", "phases"
 # What makes the figures of two recordings those of different work, or of different hardware.
-WORK = (TIMED, "workload", "settings", "dtype", "phases")
+WORK = (TIMED, "workload", "settings", "dtype", PHASES)
 HARDWARE = ("device_name", "sm_clock_mhz")
 OTHER = ("mode", "torch_version", "cuda_version", "driver_version", "seed", "l2_bytes")
 _KINDS: tuple[tuple[Kind, tuple[str, ...]], ...] = (
@@ -224,9 +224,14 @@ def _common_way(base: Connection, new: Connection, selection: Selection) -> tupl
 def run_facts(connection: Connection, rank: int | None = None) -> dict[str, Any]:
     """Everything that is stored about the recording of a rank, and how its step was timed.
 
-    The clock is the median over the bare steps, where it was read after them.
+    The clock is the median over the bare steps, where it was read after them; the phases of a trace
+    that does not name any are those that were found in it.
     """
-    found = fetch(connection, "report_run", run_id=chosen_run(connection, rank).run_id)[0]
+    run_id = chosen_run(connection, rank).run_id
+    found = fetch(connection, "report_run", run_id=run_id)[0]
+    if found["phases"] is None:
+        ways = (row["phase"] for row in fetch(connection, "report_ways", run_id=run_id))
+        found["phases"] = ",".join(dict.fromkeys(way for way in ways if way != "step")) or None
     found[TIMED] = "under the profiler" if found["step_bare_ns"] is None else "bare"
     (clock,) = connection.execute(_CLOCK, [found["run_id"]]).fetchall()[0]
     return found if clock is None else found | {"sm_clock_mhz": round(clock)}
@@ -251,9 +256,10 @@ def mismatches(base: Mapping[str, Any], new: Mapping[str, Any]) -> list[Mismatch
 def steps_alike(differs: Iterable[Mismatch]) -> bool:
     """Whether the steps can be held against each other.
 
-    A step of other phases is another step, and so are its parts: no change of one.
+    A step of other phases is another step, and so are its parts: no change of one. Nor is what a
+    profiler adds to one of the two.
     """
-    return not any(item.what == "phases" for item in differs)
+    return not any(item.what in (PHASES, TIMED) for item in differs)
 
 
 def _known(name: str, base: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
@@ -265,7 +271,7 @@ def _differing(name: str, base: Any, new: Any) -> Iterable[tuple[str, Any, Any]]
         old, young = (_settings(value) for value in (base, new))
         keys = [key for key in {**old, **young} if old.get(key) != young.get(key)]
         return [(key, old.get(key), young.get(key)) for key in keys]
-    if name == "phases" and _phases(base) == _phases(new):
+    if name == PHASES and _phases(base) == _phases(new):
         return []
     if name == "sm_clock_mhz" and base and new and abs(new / base - 1) <= _CLOCK_RATIO:
         return []

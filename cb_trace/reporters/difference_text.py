@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cb_trace.columns import SCHEMA_VERSION
 from cb_trace.reporters import rows as plain_rows
-from cb_trace.reporters.difference import Change, Difference, DifferenceRow, Figure
+from cb_trace.reporters.difference import PHASES, TIMED, Change, Difference, DifferenceRow, Figure
 from cb_trace.reporters.safe_text import markdown_cell, plain
 from cb_trace.reporters.table import (
     LONGEST_NAME,
@@ -48,6 +48,8 @@ def print_difference(difference: Difference, console: Console) -> None:
     for row in difference.rows:
         table.add_row(*(Text(plain(cell, LONGEST_NAME)) for cell in cells(row)))
     print_table(table, console)
+    if not difference.parts:
+        return
     table = frame()
     for number, name in enumerate(("the step, once over", "base µs", "new µs", "change µs")):
         table.add_column(name, justify="right" if number else "left", no_wrap=True)
@@ -82,6 +84,12 @@ def step_line(difference: Difference) -> str:
     """The step in both, and its change."""
     base, new = (_step_text(step) for step in (difference.base_step, difference.new_step))
     change = difference.step
+    other = next((m for m in difference.mismatches if m.what == PHASES), None)
+    if other is not None:
+        base, new = f"{base} ({_listed(other.base)})", f"{new} ({_listed(other.new)})"
+        return f"step: {base} → {new}: two different steps, so no change of one is told"
+    if any(m.what == TIMED for m in difference.mismatches):
+        return f"step: {base} → {new}: not timed alike, so no change of it is told"
     if change.delta is None:
         return f"step: {base} → {new}"
     noise = f", {WITHIN_NOISE}" if change.within_noise else ""
@@ -89,6 +97,10 @@ def step_line(difference: Difference) -> str:
         f"step: {base} → {new}: {signed(change.delta)} µs ({signed_percent(change.ratio)}"
         f"{', ' + interval(change) if change.low is not None else ''}{noise})"
     )
+
+
+def _listed(phases: str) -> str:
+    return phases.replace(",", ", ")
 
 
 def _step_text(step: StepTime | None) -> str:

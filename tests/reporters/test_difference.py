@@ -18,10 +18,12 @@ from cb_trace.reporters.difference import (
     Order,
     mismatches,
     read_difference,
+    run_facts,
 )
+from cb_trace.reporters.difference_text import step_line
 from cb_trace.store import open_profile
 from tests.reporters.pairs import BASE_US, NEW_US, write_pair
-from tests.reporters.profiles import RUN, write_profile
+from tests.reporters.profiles import RUN, run_row, write_profile
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +121,30 @@ def test_steps_of_other_phases_have_no_change(tmp_path: Path) -> None:
     assert difference.step.delta is None
     assert difference.parts == []
     assert rows(difference)["h.0.mlp"].cost.delta == 80
+    assert step_line(difference) == (
+        "step: 1,020.0 µs bare (forward) → 1,131.0 µs bare (forward, backward): "
+        "two different steps, so no change of one is told"
+    )
+
+
+def test_a_step_under_the_profiler_is_no_change_of_a_bare_one(tmp_path: Path) -> None:
+    difference = read(write_pair(tmp_path, step_bare_ns=None))
+    assert difference.step.delta is None
+    assert difference.parts == []
+    line = step_line(difference)
+    assert line.startswith("step: 1,020.0 µs bare → ")
+    assert line.endswith(" µs under the profiler: not timed alike, so no change of it is told")
+
+
+def test_the_phases_of_a_trace_are_those_found_in_it(tmp_path: Path) -> None:
+    """Somebody's trace names none."""
+    backward = {"run_id": RUN, "module_id": 4, "phase": "backward", "deployment": "eager"}
+    part = backward | {"kind": "busy", "ns": 1}
+    profile = write_profile(
+        tmp_path / "t.duckdb", run=[run_row(phases=None, mode=None)], partition=[part]
+    )
+    with open_profile(profile) as connection:
+        assert run_facts(connection)["phases"] == "forward,backward"
 
 
 def test_two_without_a_common_phase_are_refused(tmp_path: Path, pair: tuple[Path, Path]) -> None:
