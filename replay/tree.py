@@ -18,7 +18,7 @@ def modules_by_path(model: nn.Module, tree: Sequence[ModuleRecord]) -> dict[str,
 
     :raises CbTraceError: the model holds a DataParallel, whose replicas share their hooks.
     """
-    if any(isinstance(module, nn.DataParallel) for module in model.modules()):
+    if data_parallel(model):
         raise CbTraceError(
             "a model in DataParallel cannot be replayed", hint="use DistributedDataParallel"
         )
@@ -33,6 +33,11 @@ def modules_by_path(model: nn.Module, tree: Sequence[ModuleRecord]) -> dict[str,
         if child is not None:
             found[record.path] = unwrapped(child)
     return found
+
+
+def data_parallel(model: nn.Module) -> bool:
+    """Whether replicas of modules run on other threads, with what stands on the instance."""
+    return any(isinstance(module, nn.DataParallel) for module in model.modules())
 
 
 def sharded(model: nn.Module) -> frozenset[int]:

@@ -41,6 +41,7 @@ from cb_trace.capture.options import RecordOptions, device_of
 from cb_trace.capture.phases import PhaseWatch, never_called
 from cb_trace.capture.profiled import profile_steps
 from cb_trace.capture.sequence import record_sequence
+from cb_trace.capture.spans import SpannedSteps
 from cb_trace.capture.step import (
     Step,
     check_mode,
@@ -183,6 +184,7 @@ class _Recording:
                 *changes,
                 *self.changed.notes,
                 *self.counting.notes(),
+                *self.spans.notes,
             ],
             parameters=self.tree.parameters,
             costs=self.counting.costs,
@@ -191,6 +193,7 @@ class _Recording:
             graphs=self.graphs,
             knockouts=self.changed.knockouts,
             speedups=self.changed.speedups,
+            host_spans=self.spans.records,
         )
 
     def _measure(self, how: Deployed) -> None:
@@ -201,6 +204,7 @@ class _Recording:
         if captured.graph is not None and not self.options.graphed:
             self.bare.add("graph", captured.replay)
         self.environment: Environment = environment(self.device, run)
+        self.spans = SpannedSteps(self.workload.model, how, self.options, self.device)
         self._time_in_turns(how)
         with how.off():
             self._interruptible(self._count)
@@ -226,15 +230,20 @@ class _Recording:
         turn, more = 0, True
         while more:
             if turn < TURNS:
-                self.bare.block(turn)
+                self._bare_block(turn)
             with how.off():
                 more = next(alone, None) is not None
             if more and turn < TURNS:
                 replays = self.replayer.records if self.replayer else []
                 self._interruptible(partial(self.changed.part, how, turn, replays))
             turn += 1
-        self.bare.block(turn)
+        self._bare_block(turn)
         self.samples += self.bare.samples()
+
+    def _bare_block(self, turn: int) -> None:
+        """Bare steps, and beside them the same with clocks around the modules."""
+        self.bare.block(turn)
+        self.spans.block()
 
     def _part_likes(self) -> None:
         """Measure apart what shared a measurement and does other work in the step."""
