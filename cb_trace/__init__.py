@@ -9,9 +9,9 @@ never imports polars or DuckDB.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from cb_trace.imports import lazily
 from cb_trace.version import VERSION
 
 if TYPE_CHECKING:
@@ -24,23 +24,17 @@ __version__ = VERSION
 
 __all__ = ["CbTraceError", "Profile", "__version__", "ingest", "open", "profile", "record"]
 
-_HOMES = {
-    "CbTraceError": ("cb_trace.errors", "CbTraceError"),
-    "Profile": ("cb_trace.reading", "Profile"),
-    "ingest": ("cb_trace.reading", "ingest"),
-    "open": ("cb_trace.reading", "open_path"),
-    "profile": ("cb_trace.recording", "profile"),
-    "record": ("cb_trace.recording", "record"),
-}
-
-
-def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, attribute = _HOMES[name]
-    found: object = getattr(import_module(module), attribute)
-    globals()[name] = found
-    return found
+__getattr__ = lazily(
+    __name__,
+    {
+        "CbTraceError": "cb_trace.errors.CbTraceError",
+        "Profile": "cb_trace.reading.Profile",
+        "ingest": "cb_trace.reading.ingest",
+        "open": "cb_trace.reading.open_path",
+        "profile": "cb_trace.recording.profile",
+        "record": "cb_trace.recording.record",
+    },
+)
 
 
 def __dir__() -> list[str]:

@@ -13,21 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cb_trace import store
-from cb_trace.bundle import (
-    Bundle,
-    Manifest,
-    Note,
-    Role,
-    TraceRecord,
-    file_sha256,
-    is_bundle,
-    open_bundle,
-    readable,
-    stored_path,
-)
 from cb_trace.bundle_frames import BundleFrames, bundle_frames, note_frame, table_frame
 from cb_trace.errors import CbTraceError
+from cb_trace.files import file_sha256, is_bundle, readable, stored_path
 from cb_trace.foreign_runs import check_name, ingest_foreign
+from cb_trace.imports import importing
 from cb_trace.ingest_run import (
     Context,
     Ingest,
@@ -39,6 +29,7 @@ from cb_trace.ingest_run import (
     keep,
     rows_of,
 )
+from cb_trace.notes import Note
 from cb_trace.trace import LoadOptions, LoadReport, Unpacked, load_trace
 
 if TYPE_CHECKING:
@@ -46,6 +37,18 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
     from cb_trace.analysis.partition import Overlap
+    from cb_trace.bundle import Bundle, Manifest, Role, TraceRecord
+
+
+# What comes after the trace, for the traces of others.
+_LATER = (
+    "cb_trace.trace.link",
+    "cb_trace.attribution",
+    "cb_trace.analysis.context",
+    "cb_trace.analysis.costs",
+    "cb_trace.analysis.partition",
+    "numpy.ma",  # which polars looks at for every array it is given
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,14 +116,15 @@ def ingest(
             f"{capture if capture.is_dir() else source} is no single trace",
             hint="--capture goes with one Kineto file",
         )
-    # the first blocks are unpacked while DuckDB is imported and an empty profile made
+    store.check_target(target, force=force)
+    # the first blocks are unpacked while DuckDB is imported, and what comes after the trace is
+    # imported while an empty profile is made and DuckDB reads: polars takes as long as a small one
     begun = nullcontext() if ours or source.is_dir() else Unpacked(source)
-    with begun as text, store.create(target, force=force) as draft:
+    later = nullcontext() if ours else importing("duckdb", *_LATER)
+    with begun as text, later, store.create(target, force=force) as draft:
         run = Ingest(draft.connection, target, load or LoadOptions(), overlap, progress)
         run_ids = (
-            [_ingest_bundle(run, open_bundle(source))]
-            if ours
-            else ingest_foreign(run, source, capture, text)
+            [_ingest_bundle(run, source)] if ours else ingest_foreign(run, source, capture, text)
         )
         device_ns, unattributed_ns = _device_time(run.connection)
     return IngestReport(
@@ -143,11 +147,13 @@ def _check_readable(source: Path) -> None:
         )
 
 
-def _ingest_bundle(run: Ingest, bundle: Bundle) -> str:
+def _ingest_bundle(run: Ingest, source: Path) -> str:
     from cb_trace.analysis import without_elsewhere
+    from cb_trace.bundle import open_bundle
     from cb_trace.causal import append_predictions, append_sequence
     from cb_trace.conduct_work import append_work
 
+    bundle = open_bundle(source)
     manifest = bundle.manifest
     frames = bundle_frames(manifest)
     for table in ("run", "module", "step_sample", "replay_sample", "note", "knockout"):

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cb_trace import store
-from cb_trace.bundle import Note, Role, file_sha256, stored_path
 from cb_trace.bundle_frames import note_frame, table_frame
 from cb_trace.columns import SCHEMA_VERSION
 from cb_trace.errors import CbTraceError
-from cb_trace.imports import importing
+from cb_trace.files import file_sha256, stored_path
 from cb_trace.ingest_run import (
     Context,
     Ingest,
@@ -24,6 +23,7 @@ from cb_trace.ingest_run import (
     keep,
     next_id,
 )
+from cb_trace.notes import Note
 from cb_trace.trace import LoadOptions, LoadReport, Unpacked, load_trace
 from cb_trace.version import VERSION
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from cb_trace.attribution import TraceEvents
+    from cb_trace.bundle import Role
 
 TRACE_NAMES = (".json", ".json.gz", ".json.zst", ".json.zip", ".pftrace")
 
@@ -85,19 +86,17 @@ def _load_foreign(
     text: Unpacked | None = None,
 ) -> LoadReport:
     run.progress(f"reading {file.name}")
-    # polars alone takes as long to import as a small trace to read
-    with importing("cb_trace.trace.link", "cb_trace.attribution", "cb_trace.analysis"):
-        report = load_trace(
-            run.connection,
-            file,
-            trace_id=trace_id,
-            run_id=run_id,
-            role=role,
-            path=stored_path(file, run.target),
-            sha256=sha256,
-            options=run.load if role == "foreign" else LoadOptions(),
-            text=text,
-        )
+    report = load_trace(
+        run.connection,
+        file,
+        trace_id=trace_id,
+        run_id=run_id,
+        role=role,
+        path=stored_path(file, run.target),
+        sha256=sha256,
+        options=run.load if role == "foreign" else LoadOptions(),
+        text=text,
+    )
     keep(run, run_id, report)
     return report
 

@@ -1,15 +1,32 @@
-"""Heavy imports, faster: without garbage collection, and beside other work."""
+"""Heavy imports, faster: only what is used, without garbage collection, beside other work."""
 
 from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from threading import Thread
 
 _SWITCH_S = 0.0002
+
+
+def lazily(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
+    """The ``__getattr__`` of a package whose names are imported when first used.
+
+    :param homes: what each name stands for, by its full name.
+    """
+
+    def load(name: str) -> object:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        module, _, attribute = homes[name].rpartition(".")
+        found: object = getattr(import_module(module), attribute)
+        setattr(sys.modules[package], name, found)
+        return found
+
+    return load
 
 
 @contextmanager

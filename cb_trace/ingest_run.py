@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cb_trace import store
-from cb_trace.bundle import Deployment, Note
 from cb_trace.bundle_frames import note_frame
+from cb_trace.notes import Note
 from cb_trace.trace import LoadOptions, LoadReport
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from cb_trace import analysis, attribution
     from cb_trace.analysis.partition import Overlap
+    from cb_trace.bundle import Deployment
 
 Progress = Callable[[str], None]
 

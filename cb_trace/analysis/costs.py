@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
@@ -10,8 +11,10 @@ import polars as pl
 from cb_trace.analysis.scaling import StepParts, Sums, sum_bounds
 from cb_trace.analysis.shares import ancestors, with_step_phase
 from cb_trace.analysis.stats import BareStep
-from cb_trace.bundle import Deployment
 from cb_trace.columns import polars_schema
+
+if TYPE_CHECKING:
+    from cb_trace.bundle import Deployment
 
 _PLACE = ["module_id", "phase", "deployment"]
 _BOUNDS = ["low_ns", "high_ns", "idle_low_ns", "idle_high_ns"]

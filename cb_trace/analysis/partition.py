@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +14,10 @@ from cb_trace.analysis.scaling import BUSY, UNATTRIBUTED, StepParts, part_rows, 
 from cb_trace.analysis.shares import WHOLE, kernel_shares, split_by_share
 from cb_trace.analysis.stats import BareStep, IntArray
 from cb_trace.analysis.timeline import Pieces, Windows, owned, shared_equally, step_windows
-from cb_trace.bundle import Deployment
 from cb_trace.columns import polars_schema
+
+if TYPE_CHECKING:
+    from cb_trace.bundle import Deployment
 
 Overlap = Literal["first", "equal"]
 

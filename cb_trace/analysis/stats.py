@@ -119,6 +119,8 @@ def resampled_sums(rows: IntArray, *, resamples: int = 200, seed: int = 0) -> Fl
 @lru_cache(maxsize=4)
 def _draws(columns: int, resamples: int, seed: int) -> FloatArray:
     """How often each column is drawn, shape (columns, resamples); drawing costs more than sums."""
+    if columns == 1:  # nothing to draw, and numpy.random takes 10 ms to import
+        return np.ones((1, resamples))
     generator = np.random.default_rng(seed)
     counts = generator.multinomial(columns, np.full(columns, 1 / columns), size=resamples)
     return counts.T.astype(np.float64)

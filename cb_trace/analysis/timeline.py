@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from cb_trace.analysis.stats import IntArray
+from cb_trace.arrays import distinct
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ def shared_equally(start: IntArray, end: IntArray, windows: Windows) -> tuple[Pi
 
     The parts of one stretch sum to its length exactly. Size: kernels × changes while they run.
     """
-    edge = _distinct(np.concatenate([start, end, windows.start, windows.end]))
+    edge = distinct(np.concatenate([start, end, windows.start, windows.end]))
     first, last = np.searchsorted(edge, start), np.searchsorted(edge, end)
     row = np.repeat(np.arange(start.size), last - first)
     offset = np.arange(row.size) - np.repeat(np.cumsum(last - first) - (last - first), last - first)
@@ -136,7 +137,7 @@ class Levels:
 
 def levels(start: IntArray, end: IntArray) -> Levels:
     """The levels of overlap of all kernels of one device."""
-    edge = _distinct(np.concatenate([start, end]))
+    edge = distinct(np.concatenate([start, end]))
     change = np.bincount(np.searchsorted(edge, start), minlength=edge.size)
     change -= np.bincount(np.searchsorted(edge, end), minlength=edge.size)
     running = np.cumsum(change)[:-1]
@@ -144,12 +145,6 @@ def levels(start: IntArray, end: IntArray) -> Levels:
     key = running[order] * (edge.size + 1) + order
     upto = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.diff(edge)[order])])
     return Levels(edge, key, upto)
-
-
-def _distinct(times: IntArray) -> IntArray:
-    """The times in order, each once: numpy's own hashes first, at thrice the cost."""
-    times.sort(kind="stable")  # runs that are in order already are merged
-    return times[np.diff(times, prepend=times[:1] - 1) > 0]
 
 
 def _ints(frame: pl.DataFrame, column: str) -> IntArray:

@@ -18,8 +18,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from cb_trace.bundle import CompiledGraph, CompiledKernel, CompiledNode
+if TYPE_CHECKING:
+    from cb_trace.bundle import CompiledGraph, CompiledKernel, CompiledNode
 
 RIDGE = 50.0  # FLOP/byte; the H200 turns compute-bound between 14 (fp32) and 206 (bf16)
 EXTERN = "extern_kernels."

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
@@ -21,7 +22,9 @@ from cb_trace.attribution.events import Origins, TraceEvents
 from cb_trace.attribution.fusion import Generated, generated
 from cb_trace.attribution.nesting import NOTHING, Flags, Ints, Nest, column, lookup, nearest, nest
 from cb_trace.attribution.ranges import module_by_path
-from cb_trace.bundle import CompiledGraph
+
+if TYPE_CHECKING:
+    from cb_trace.bundle import CompiledGraph
 
 CALL = r"^## Call CompiledFxGraph (.+) ##$"
 NO_MATCH = -2  # in compiled code, and no generated kernel

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cb_trace.arrays import distinct
 from cb_trace.attribution.autograd import Backward
 from cb_trace.attribution.calls import Calls
 from cb_trace.attribution.nesting import NOTHING, Flags, Ints, column, innermost, lookup
@@ -64,8 +65,8 @@ class _Above:
         node, _ = around.around(column(calls.frame, "thread"), column(calls.frame, "start_ns"))
         outermost = (node != NOTHING) & (lookup(node, calls.parent) != node)
         self._modules = int(self._module.max(initial=0)) + 1
-        self._called = np.unique((node * self._modules + self._module)[outermost])
-        self._nodes = np.unique(node[outermost])
+        self._called = distinct((node * self._modules + self._module)[outermost])
+        self._nodes = distinct(node[outermost])
 
     def function(self, made_in: Ints) -> Ints:
         """The call that called what is checkpointed in each node.

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
@@ -20,8 +21,10 @@ from cb_trace.attribution.events import TraceEvents, step_of
 from cb_trace.attribution.nesting import NOTHING, Flags, column
 from cb_trace.attribution.optimizer import STEP, ZERO, optimizer_intervals, updates
 from cb_trace.attribution.ranges import module_by_path
-from cb_trace.bundle import ParameterRecord
 from cb_trace.range_names import GRADIENT_PREFIX, parameter_of_range
+
+if TYPE_CHECKING:
+    from cb_trace.bundle import ParameterRecord
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cb_trace.bundle import file_sha256, located_path, readable
 from cb_trace.columns import TABLES, polars_schema
 from cb_trace.errors import CbTraceError
+from cb_trace.files import file_sha256, located_path, readable
 from cb_trace.hta import process
 from cb_trace.hta.process import ANALYSES, Reading
 from cb_trace.store import amend, append, open_profile

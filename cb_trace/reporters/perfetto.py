@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from cb_trace.bundle import file_sha256, located_path, readable
 from cb_trace.errors import CbTraceError
+from cb_trace.files import file_sha256, located_path, readable
 from cb_trace.reporters import perfetto_events as events
 from cb_trace.reporters import perfetto_rows as rows
 from cb_trace.reporters.modules import find_module

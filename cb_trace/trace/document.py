@@ -29,6 +29,7 @@ _SEPARATORS = _SPACE + b","
 _LEADING = re.compile(rb"[ \t\r\n,]*")
 _FIRST = re.compile(rb"[ \t\r\n]*([^ \t\r\n]?)")
 
+_EVENTS = b'"traceEvents"'
 _OPENING = re.compile(rb'(?<!\\)"traceEvents"\s*:\s*\[')
 _EVENT_KEY = rb'\s*"(?:ph|name|cat|pid|tid|ts|dur|args|id|bp|s)"\s*:'
 _CUTS = (
@@ -62,6 +63,10 @@ class Document:
         if not self._open(text):
             return
         for piece in text:
+            while len(self._buffer) > BLOCK and len(self._buffer) + len(piece) > 2 * BLOCK:
+                if not (end := _cut(self._buffer, BLOCK, exact=False)):
+                    break
+                yield from self._take(end)
             self._buffer += piece
             if blank := _LEADING.match(self._buffer):
                 blank_end = blank.end()
@@ -83,8 +88,7 @@ class Document:
                 start = _first(buffer)
                 if start == b"[":
                     return self._open_list()
-            spans = [m.span() for m in _OPENING.finditer(buffer, max(0, searched - 64))]
-            for span in spans:
+            for span in _openings(buffer, max(0, searched - 64)):
                 candidates.append(span)
                 if _header_before(buffer[: span[0]]) is not None:
                     return self._begin(*span)
@@ -108,8 +112,8 @@ class Document:
         """Begin a list of events without a header (traces.md row 5)."""
         buffer = self._buffer
         del buffer[: buffer.index(b"[") + 1]
-        found = _OPENING.search(buffer, 0, _HEAD)
-        header = _header_before(buffer[: found.start()]) if found else None
+        found = next(_openings(buffer[:_HEAD]), None)
+        header = _header_before(buffer[: found[0]]) if found else None
         if header is not None and "ph" not in header:
             raise CbTraceError(
                 f"{self.name} is a list of traces, one document each",
@@ -192,9 +196,7 @@ class Document:
             self.lost_bytes += len(text)
             return False
         self.after, rest = text[:used], text[used:].strip(_SPACE + b"\0")
-        if _OPENING.search(self.after) and "traceEvents" in (
-            object_in(b'{"":0' + self.after) or {}
-        ):
+        if any(_openings(self.after)) and "traceEvents" in (object_in(b'{"":0' + self.after) or {}):
             raise CbTraceError(
                 f"{self.name} holds two traceEvents lists",
                 hint="keep one; readers of JSON take the last, viewers the first",
@@ -230,6 +232,14 @@ def header_after(text: bytes) -> int | None:
             break  # the bracket closed something inside an event
         return size - len(rest.encode("utf-8", "surrogateescape"))
     return None
+
+
+def _openings(text: bytes | bytearray, start: int = 0) -> Iterator[tuple[int, int]]:
+    """Where lists of events may begin. Searching for the pattern itself takes 0.1 s for 4 MB."""
+    at = start - 1
+    while (at := text.find(_EVENTS, at + 1)) >= 0:
+        if found := _OPENING.match(text, at):
+            yield found.span()
 
 
 def _header_before(text: bytearray) -> dict[str, Any] | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cb_trace.arrays import distinct
 from cb_trace.errors import CbTraceError
 from cb_trace.trace import sql
 from cb_trace.trace.nest import Ints, nest
@@ -129,7 +130,7 @@ def _frames(connection: duckdb.DuckDBPyConnection) -> Iterator[tuple[Frames, Int
     tracks = sql.rows(connection, "SELECT pid, thread FROM raw_track ORDER BY thread")
     number = {pid: at for at, pid in enumerate(dict.fromkeys(pid for pid, _ in tracks))}
     process = np.array([number[pid] for pid, _ in tracks])[columns["thread"] - tracks[0][1]]
-    for own in np.unique(process):
+    for own in distinct(process):
         rows = {name: column[process == own] for name, column in columns.items()}
         frames = Frames(
             rows["thread"], rows["python_id"], rows["parent_id"], rows["start_ns"],

@@ -6,7 +6,6 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cb_trace.bundle import Role
 from cb_trace.trace import sql
 from cb_trace.trace.decode import Decoder, FirstIds
 from cb_trace.trace.flaws import Span, settle
@@ -17,6 +16,8 @@ from cb_trace.trace.unpacked import Unpacked
 
 if TYPE_CHECKING:
     import duckdb
+
+    from cb_trace.bundle import Role
 
 _SKEW_NS = 1_000_000  # how far host and device clocks may disagree (traces.md row 25)
 

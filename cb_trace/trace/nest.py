@@ -14,6 +14,8 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from cb_trace.arrays import distinct
+
 Ints: TypeAlias = npt.NDArray[np.int64]
 
 _LEVELS = 256  # deeper nests (only hostile files have them) are finished by a plain stack
@@ -77,11 +79,11 @@ class Axis:
 
     @classmethod
     def of(cls, thread: Ints, start: Ints, end: Ints) -> Axis:
-        threads = np.unique(thread)
+        threads = distinct(thread)
         first, last = int(start.min()), int(end.max())
         if len(threads) * (last - first + 2) < _LIMIT:
             return cls(threads, first, last - first + 2)
-        ranks = np.unique(np.concatenate([start, end]))
+        ranks = distinct(np.concatenate([start, end]))
         return cls(threads, 0, len(ranks) + 2, ranks)
 
     def keys(self, thread: Ints, time: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:

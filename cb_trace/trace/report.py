@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from cb_trace.bundle import Role
 from cb_trace.trace import sql
 from cb_trace.trace.decode import TRUNCATED, Decoder
 from cb_trace.trace.flaws import LOST_HOST, Span
@@ -16,6 +15,8 @@ from cb_trace.trace.salvage import NOT_OBJECT, OVERSIZED, UNREADABLE
 
 if TYPE_CHECKING:
     import duckdb
+
+    from cb_trace.bundle import Role
 
 NO_LAUNCH = "no launch in file"
 _ONLY_METADATA = "no events in this trace, only metadata"
