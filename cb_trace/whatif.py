@@ -16,6 +16,7 @@ from cb_trace.analysis.changes import Answer, Change, Kind, changed_cost, change
 from cb_trace.analysis.marginal import Scaled, scaled_steps
 from cb_trace.analysis.overheads import pooled, with_overheads
 from cb_trace.bundle import Deployment
+from cb_trace.bundle_frames import table_frame
 from cb_trace.errors import CbTraceError
 from cb_trace.reporters.modules import find_module
 from cb_trace.store import open_profile
@@ -140,9 +141,8 @@ def with_overheads_of(profile: Path, others: Sequence[Path]) -> Outcome:
 
 def _overheads(profile: Path) -> pl.DataFrame:
     with open_profile(profile) as connection:
-        tables = {name for (name,) in connection.execute("SHOW TABLES").fetchall()}
-        found = _rows(connection, "overhead", "count > ?", 0) if "overhead" in tables else None
-    if found is None or not found.height:
+        found = _later_rows(connection, "overhead", "count > ?", 0)
+    if not found.height:
         raise CbTraceError(
             f"{profile} holds no host overheads",
             hint="they come from a recording of eager steps on a device; ingest it again",
@@ -189,6 +189,16 @@ def _rows(
     return pl.DataFrame(connection.sql(query, params=[value]))
 
 
+def _later_rows(
+    connection: DuckDBPyConnection, table: str, condition: str, value: object
+) -> pl.DataFrame:
+    """Rows of a table that profiles of earlier versions do not have: none there."""
+    tables = {name for (name,) in connection.execute("SHOW TABLES").fetchall()}
+    if table not in tables:
+        return table_frame(table, [])
+    return _rows(connection, table, condition, value)
+
+
 @dataclass(frozen=True, slots=True)
 class _Recorded:
     """What a profile holds to simulate: the bare steps, and the events of each deployment."""
@@ -230,6 +240,7 @@ def _recorded(connection: DuckDBPyConnection, run_id: str, module: pl.DataFrame)
         _rows(connection, "replay_kernel", "replay_id >= ?", 0),
         eager.module_call,
         module,
+        _later_rows(connection, "host_span", "run_id = ?", run_id),
     )
     alone_ns = _times_alone(connection, run_id, recorded, events)
     return _Recorded(bare, eager, events, parts, alone_ns)
