@@ -149,9 +149,9 @@ class HostSpans:
         host, begin = host_of(self._device), time.perf_counter()
         logs: list[list[int]] = []
         taken = Taken(MIN_SAMPLES)
-        while taken.enough < samples:
-            if len(taken) >= MIN_SAMPLES and time.perf_counter() - begin >= max_seconds:
-                break
+        while len(taken) < MIN_SAMPLES or (
+            taken.enough < samples and time.perf_counter() - begin < max_seconds
+        ):
             synchronize(self._device)
             clear = host is None or host.seek()
             logs.append(clocks.run(self._step))
