@@ -61,27 +61,33 @@ class Couples:
         """Why the step as it is cannot be captured."""
         return self._bases[0].capture.reason
 
-    def changed(self, changed: Side) -> list[tuple[Side, Side]] | str:
-        """The step as it is and changed, a couple a place; or why the latter cannot be captured."""
-        if changed.ready is not None:
-            changed.ready()
+    def changed(self, changed: Side, beside: Side | None) -> list[tuple[Side, Side]] | str:
+        """A couple a place: the step as it is, and changed; or why the latter cannot be captured.
+
+        :param beside: taken for the step as it is, if there is one. In both of a couple others then
+            read recorded outputs, which a step has to fetch from memory where it would find fresh
+            ones in the cache: a ReLU of 1.7 µs taken out of a DLRM made the step 7 µs longer.
+        """
         found: list[tuple[Side, Side]] = []
-        for base in self._bases:
-            capture = capture_step(
-                changed.run, self._device, stream=self._stream, pool=base.pool, again=bool(found)
-            )
-            if capture.reason is None:
-                found.append((_side(base.capture), _side(capture)))
+        for number, base in enumerate(self._bases):
+            again = number > 0
+            whole = base.capture if beside is None else self._capture(beside, base.pool, again)
+            capture = self._capture(changed, base.pool, again)
+            reason = capture.reason or whole.reason
+            if reason is None:
+                found.append((_side(whole), _side(capture)))
             elif not found:
-                return capture.reason
+                return reason
         return found
 
     def _base(self, whole: Side, *, again: bool = False) -> _Base:
-        if whole.ready is not None:
-            whole.ready()
         pool = torch.cuda.graph_pool_handle()
-        capture = capture_step(whole.run, self._device, stream=self._stream, pool=pool, again=again)
-        return _Base(capture, pool)
+        return _Base(self._capture(whole, pool, again), pool)
+
+    def _capture(self, side: Side, pool: Any, again: bool) -> GraphCapture:
+        if side.ready is not None:
+            side.ready()
+        return capture_step(side.run, self._device, stream=self._stream, pool=pool, again=again)
 
 
 def _side(capture: GraphCapture) -> Side:

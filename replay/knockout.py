@@ -219,7 +219,7 @@ class Knockout:
                 changed = self._way.changed(stand_in, job.path)
             self._pairs(job, "eager", [(self._way.whole(stand_in), changed)], seconds)
             if self._graphs is not None:
-                self._graph(job, self._graphs, changed, seconds)
+                self._graph(job, self._graphs, stand_in, changed, seconds)
         finally:
             stand_in.remove()
 
@@ -253,9 +253,11 @@ class Knockout:
         if stand_in.written():
             raise UnfitError("a later operator writes into its output")
 
-    def _graph(self, job: Job, captures: Couples, changed: Side, seconds: float) -> None:
+    def _graph(
+        self, job: Job, captures: Couples, stand_in: StandIn, changed: Side, seconds: float
+    ) -> None:
         with self._untimed():
-            couples = captures.changed(changed)
+            couples = captures.changed(changed, self._way.beside(stand_in))
             if isinstance(couples, str):
                 self.outcomes.append(Outcome(job, "graph", skipped=couples))
                 return

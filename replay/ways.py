@@ -21,6 +21,13 @@ class Way(Protocol):
         """The step as it is, without the stand-in where there is one."""
         ...
 
+    def beside(self, stand_in: StandIn) -> Side | None:
+        """The step in which the module works as ever, and others are given its recorded outputs.
+
+        None where there is no such step.
+        """
+        ...
+
     def changed(self, stand_in: StandIn, path: str) -> Side:
         """The step with the stand-in for the module of a path.
 
@@ -42,6 +49,10 @@ class AsItIs:
     def whole(self, stand_in: StandIn | None) -> Side:
         """The step, the stand-in removed."""
         return Side(self._step, stand_in.remove if stand_in else None)
+
+    def beside(self, stand_in: StandIn) -> Side | None:
+        """The step, the stand-in beside the module; not where its outputs lead back to it."""
+        return Side(self._step, stand_in.install_beside) if stand_in.fixed else None
 
     def changed(self, stand_in: StandIn, path: str) -> Side:
         """The step, the stand-in installed."""

@@ -80,6 +80,10 @@ class CompiledWay:
 
         return Side(self._step, ready)
 
+    def beside(self, stand_in: StandIn) -> Side | None:
+        """None: a compiler leaves out work that nobody reads."""
+        return None
+
     def changed(self, stand_in: StandIn, path: str) -> Side:
         """The step compiled with the stand-in inside.
 

@@ -273,3 +273,30 @@ def test_inputs_that_autograd_reaches_in_a_dataclass_are_refused() -> None:
     knockout.run([Job("body")], graph=False, known={})
     (record,) = knockout.outcomes
     assert record.skipped == "autograd reaches inputs of it that lie in a dataclass"
+
+
+def test_a_module_works_on_beside_its_stand_in() -> None:
+    module, ran = nn.Linear(3, 3), []
+    first, second = torch.ones(1, 3), torch.zeros(1, 3)
+    stand_in = StandIn(module)
+    with torch.no_grad():
+        stand_in.record(lambda: module(first))
+        truth = module(first)
+        module.register_forward_pre_hook(lambda *_: ran.append("hook"))
+        module.bias.fill_(float("nan"))
+        stand_in.install_beside()
+        assert torch.equal(module(second), truth)
+        stand_in.remove()
+        assert module(second).isnan().all()
+    assert "forward" not in vars(module)
+
+    def own(x: torch.Tensor) -> torch.Tensor:
+        ran.append("own")
+        return x
+
+    module.forward = own  # type: ignore[method-assign]
+    stand_in.install_beside()
+    assert torch.equal(module(second), truth)
+    stand_in.remove()
+    assert module.forward is own
+    assert ran == ["hook", "hook", "hook", "own"]
