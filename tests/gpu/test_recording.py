@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -132,6 +133,23 @@ def test_replays_have_samples_and_kernels(recorded: Recorded) -> None:
     measured = [r for r in own if r.samples_ns and r.condition != "graph"]
     assert {f"cb_replay:{r.replay_id}:0" for r in measured} <= ranges
     assert kernels > len(measured)
+
+
+def test_every_called_module_has_its_host_time(recorded: Recorded) -> None:
+    manifest = recorded.manifest
+    assert [note for note in manifest.notes if note.reason == "no host spans"] == []
+    paths = [path_of_range(e["name"]) for e in recorded.of("user_annotation")]
+    called = Counter(path for path in paths if path is not None)
+    steps = 3
+    assert {r.path: r.calls * steps for r in manifest.host_spans} == {None: steps, **called}
+    samples = {len(r.ns) for r in manifest.host_spans}
+    assert len(samples) == 1
+    assert samples.pop() >= 4 * 3
+    assert all(median(r.ns) > 0 for r in manifest.host_spans if r.path is not None)
+    # The host bounds a tiny step: what it takes is within the step, and most of it.
+    bare = next(s for s in manifest.step_samples if (s.kind, s.deployment) == ("bare", "eager"))
+    sums = [sum(sample) for sample in zip(*(r.ns for r in manifest.host_spans), strict=True)]
+    assert 0.5 < median(sums) / median(bare.ns) < 1.1
 
 
 def test_the_model_is_bit_equal_afterwards(tmp_path: Path, device: torch.device) -> None:
