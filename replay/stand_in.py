@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 
 from cb_trace.replay.guard import RngState
 from cb_trace.replay.inputs import InputPlan, ThawedInputs, freeze, plan_inputs, tensors_of
+from cb_trace.replay.methods import stand_ins
 from cb_trace.replay.module_state import ModuleState
 from cb_trace.replay.tensors import UncopyableError
 
@@ -88,7 +89,7 @@ class StandIn:
         def watched(*args: Any, **kwargs: Any) -> Any:
             return self._watched(forward, args, kwargs)
 
-        with _forward(self._module, watched):
+        with stand_ins({"": self._module}, ("forward",), lambda *_: watched):
             step()
         if self._reason is None and not self._calls:
             self._reason = "never called in the step"
@@ -215,17 +216,6 @@ class StandIn:
         for place in places:
             leaves[place] = None  # the step's own tensors are not kept alive
         self._calls.append(_Call(leaves, structure, places, thawed, reached, gradients))
-
-
-@contextmanager
-def _forward(module: nn.Module, forward: Forward) -> Iterator[None]:
-    """Give a module a forward of its own, and take it away again."""
-    before = vars(module).get("forward")
-    vars(module)["forward"] = forward
-    try:
-        yield
-    finally:
-        _put(module, before)
 
 
 def _put(module: nn.Module, forward: Forward | None) -> None:
