@@ -22,7 +22,6 @@ from cb_trace.reporters.comparison import (
     read_comparison,
 )
 from cb_trace.reporters.modules import in_tree_order
-from cb_trace.reporters.sizes import size
 from cb_trace.reporters.sql_files import fetch
 
 if TYPE_CHECKING:
@@ -276,7 +275,7 @@ def _differing(name: str, base: Any, new: Any) -> Iterable[tuple[str, Any, Any]]
     if name == "sm_clock_mhz" and base and new and abs(new / base - 1) <= _CLOCK_RATIO:
         return []
     if name == "l2_bytes":
-        base, new = (bytes_ and size(bytes_) for bytes_ in (base, new))
+        base, new = (found and f"{found / 2**20:.0f} MiB" for found in (base, new))
     return [] if base == new else [(_NAMES.get(name, name), base, new)]
 
 

@@ -249,13 +249,13 @@ def _prediction(step: StepTime, phases: Sequence[str]) -> Iterator[str]:
     if step.predicted_ns is None or not step.ns:
         return
     yield f"predicted from its parts: {_beside(step.predicted_ns, step)}"
-    inner = "isolated of the innermost modules"
+    inner = "isolated of all innermost modules"
     if len(phases) > 1:
-        inner += f", {' and '.join(phases)}"
-    sums = (("all kernels' durations", step.kernel_sum_ns), (inner, step.isolation_sum_ns))
-    told = [f"{words}: {_beside(ns, step)}" for words, ns in sums if ns is not None]
+        inner += f" ({', '.join(phases)})"
+    sums = (("durations of all kernels", step.kernel_sum_ns), (inner, step.isolation_sum_ns))
+    told = [f"{words} {_beside(ns, step)}" for words, ns in sums if ns is not None]
     if told:
-        yield "its parts added up instead: " + "; ".join(told)
+        yield "plain sums instead: " + ", ".join(told)
 
 
 def _beside(ns: int, step: StepTime) -> str:

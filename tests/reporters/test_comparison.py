@@ -229,8 +229,8 @@ def test_the_step_from_its_parts_stands_beside_the_bare_one(tmp_path: Path) -> N
     )  # fmt: skip
     assert footer_lines(read(profile))[1:3] == [
         "predicted from its parts: 980.0 µs (-2.0%)",
-        "its parts added up instead: all kernels' durations: 250.0 µs (-75.0%); "
-        "isolated of the innermost modules: 3,000.0 µs (+200.0%)",
+        "plain sums instead: durations of all kernels 250.0 µs (-75.0%), "
+        "isolated of all innermost modules 3,000.0 µs (+200.0%)",
     ]
 
 

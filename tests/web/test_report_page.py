@@ -159,7 +159,7 @@ def test_step_work_and_memory_are_those_of_the_views(page: Page, profile: Path) 
         "measured: 800 TFLOP/s, 3.5 TB/s", "datasheet: 1 PFLOP/s, 4 TB/s"
     ]  # fmt: skip
     assert page.texts("#memory tbody tr > *")[:2] == ["h.0.mlp", "forward"]
-    assert "3.0 MiB" in page.texts("#memory tbody td")
+    assert "3.1 MB" in page.texts("#memory tbody td")
     assert "no duration: 3 events in the context trace" in page.texts("#measured li")
 
 
@@ -242,6 +242,14 @@ def test_narrow_and_dark(browser: Browser, report: str, *, width: int, dark: boo
     assert page.ask("document.querySelector('.icicle').getBoundingClientRect().width <= innerWidth")
     ground = page.ask("getComputedStyle(document.body).backgroundColor")
     assert ground == ("rgb(20, 22, 26)" if dark else "rgb(255, 255, 255)")
+    page.ask("page.state.set({colour: 'share'})")  # the root is all of it: the deepest colour
+    inks = page.ask(
+        "[...document.querySelectorAll('.icicle text[fill]')].map((one) => "
+        "[one.getAttribute('fill'), getComputedStyle(one).fill])"
+    )
+    assert inks
+    as_drawn = {"#000000": "rgb(0, 0, 0)", "#ffffff": "rgb(255, 255, 255)"}
+    assert [drawn for _, drawn in inks] == [as_drawn[wanted] for wanted, _ in inks]
     assert page.screenshot().startswith(b"\x89PNG")
     assert page.complaints() == []
     page.close()

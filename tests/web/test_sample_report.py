@@ -58,8 +58,10 @@ def test_the_step_stands_beside_what_its_parts_say(page: Page, sample: Path) -> 
     )
     shown = {name: number(figure) for name, figure in zip(names, figures, strict=True)}
     assert shown["Predicted from its parts"] == pytest.approx(said["predicted"], abs=0.5)
-    assert shown["Sum of the modules alone"] == pytest.approx(said["isolation_sum"], abs=0.5)
-    assert shown["Sum of the kernels"] == pytest.approx(said["kernel_sum"], abs=0.5)
+    assert shown["Innermost modules alone, added up"] == pytest.approx(
+        said["isolation_sum"], abs=0.5
+    )
+    assert shown["All kernels, added up"] == pytest.approx(said["kernel_sum"], abs=0.5)
 
 
 def test_terms_of_a_module_lead_from_its_cost_to_its_figure_alone(page: Page) -> None:
@@ -102,3 +104,13 @@ def test_it_prints(page: Page) -> None:
     printed = base64.b64decode(page.call("Page.printToPDF", printBackground=True)["data"])
     assert len(re.findall(rb"/Type\s*/Page\b", printed)) >= 2
     assert page.ask("document.documentElement.dataset.ready") == ""
+
+
+def test_the_clock_is_the_one_after_the_bare_steps(page: Page, sample: Path) -> None:
+    ((low, high),) = sql(
+        sample, "SELECT min(sm_clock_mhz), max(sm_clock_mhz) FROM step_sample WHERE kind = 'bare'"
+    )
+    assert low == high
+    facts = dict(zip(page.texts(".facts dt"), page.texts(".facts dd"), strict=True))
+    assert facts["SM clock"] == f"{low:,} MHz after bare steps"
+    assert facts["Device"].endswith(" MiB")

@@ -70,7 +70,7 @@ export function drawDiffStep(element, { pair, view }) {
     ["Base, µs", ([kind]) => us(at("base", kind)), "number"], ["of its step", ([kind]) => percent(at("base", kind) / whole("base")), "number"],
     ["New, µs", ([kind]) => us(at("new", kind)), "number"], ["of its step", ([kind]) => percent(at("new", kind) / whole("new")), "number"],
     alike && ["Change, µs", ([kind]) => usSigned(at("new", kind) - at("base", kind)), "number"],
-  ].filter(Boolean), shown), !alike && h("p", { class: "note" }, "Steps of other phases: no change of one."), foretold(view, alike));
+  ].filter(Boolean), shown), !alike && h("p", { class: "note" }, "Steps of other phases, or of which one was timed under the profiler: no change of one."), foretold(view, alike));
 }
 
 function foretold(view, alike) {

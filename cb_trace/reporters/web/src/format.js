@@ -43,12 +43,13 @@ export const times = (value) => (known(value) ? twoDigits(value) + "×" : NONE);
 
 export const range = (low, high) => (known(low) && known(high) && high > low ? `${us(low)} to ${us(high)}` : "");
 
+// Decimal units, as in the queries and the notes.
 export function bytes(value) {
   if (!known(value)) return NONE;
-  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  const units = ["B", "kB", "MB", "GB", "TB"];
   let size = value, unit = 0;
-  while (Math.abs(size) >= 1024 && unit < units.length - 1) { size /= 1024; unit += 1; }
-  return `${unit === 0 || size >= 100 ? grouped(size) : oneDigit(size)} ${units[unit]}`;
+  while (Math.abs(size) >= 1000 && unit < units.length - 1) { size /= 1000; unit += 1; }
+  return `${unit === 0 || Math.abs(size) >= 100 ? grouped(size) : oneDigit(size)} ${units[unit]}`;
 }
 
 export const large = (value, unit = "") =>

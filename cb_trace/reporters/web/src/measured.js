@@ -1,7 +1,7 @@
 // How it was measured: device, clocks, samples, dilation, coverage, and what was left out.
 
 import { h, replace, table } from "./dom.js";
-import { bytes, count, known, percent, times, us } from "./format.js";
+import { count, known, percent, times, us } from "./format.js";
 
 const SAMPLE_KINDS = { bare: "bare", bare_after: "bare, after the profile (a check)", profiled: "under the profiler", sequence: "kernels in sequence, one graph" };
 
@@ -24,8 +24,8 @@ const block = (title, ...content) => h("div", { class: "block" }, h("h3", {}, ti
 export function facts({ run, raw }) {
   const software = [run.torch_version && `torch ${run.torch_version}`, run.cuda_version && `CUDA ${run.cuda_version}`, run.driver_version && `driver ${run.driver_version}`];
   return [
-    ["Device", [run.device_name ?? run.device_type, known(run.l2_bytes) && `L2 ${bytes(run.l2_bytes)}`]],
-    ["SM clock", [known(run.sm_clock_mhz) && `${run.sm_clock_mhz} MHz while recording`]],
+    ["Device", [run.device_name ?? run.device_type, known(run.l2_bytes) && `L2 ${count(Math.round(run.l2_bytes / 2 ** 20))} MiB`]],
+    ["SM clock", [clockFact(run, raw.measured.samples)]],
     ["Software", software],
     ["Recorded", [run.created_at && `${run.created_at} UTC`, run.mode, run.dtype, run.phases]],
     ["Bare step", [known(run.step_bare_ns) && `${us(run.step_bare_ns / 1000)} µs`, known(run.step_bare_low_ns) && `${us(run.step_bare_low_ns / 1000)} to ${us(run.step_bare_high_ns / 1000)} µs`]],
@@ -35,6 +35,14 @@ export function facts({ run, raw }) {
     ["Run", [run.run_id]],
     ["cb-trace", [`recorded by ${run.tool_version ?? "another tool"}`, `page by ${raw.tool_version}`, `schema ${raw.schema_version}`]],
   ].map(([title, values]) => [title, values.filter(Boolean)]).filter(([, values]) => values.length);
+}
+
+// The clock right after the bare steps, where it was read there; else as it was read once.
+function clockFact(run, samples) {
+  const read = samples.filter((r) => r.kind === "bare" && known(r.clock_low_mhz));
+  if (read.length === 0) return known(run.sm_clock_mhz) && `${count(run.sm_clock_mhz)} MHz, read once`;
+  const range = { clock_low_mhz: Math.min(...read.map((r) => r.clock_low_mhz)), clock_high_mhz: Math.max(...read.map((r) => r.clock_high_mhz)) };
+  return `${clock(range)} MHz after bare steps`;
 }
 
 const factList = (report) => h("dl", { class: "facts" }, facts(report).map(([title, values]) => h("div", {}, h("dt", {}, title), h("dd", {}, h("bdi", {}, values.join(", "))))));

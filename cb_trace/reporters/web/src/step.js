@@ -38,12 +38,12 @@ export function drawStep(element, { report, view }) {
     foretold(view));
 }
 
-// Four bars on one scale: what ran, and three ways to add it up without having run it.
+// Four bars on one scale: what ran, and three ways to tell it without having run it.
 function foretold(view) {
   const rows = predictions(view).filter((row) => known(row.us));
   if (!view.stepBare || rows.length < 2) return null;
   const most = Math.max(...rows.map((row) => row.us));
-  return h("figure", { class: "waterfall foretold" }, h("table", {}, h("caption", {}, "The step, and what its parts alone would have said of it, µs"),
+  return h("figure", { class: "waterfall foretold" }, h("table", {}, h("caption", {}, "The step as measured, as predicted, and as plain sums would have it, µs"),
     h("tbody", {}, rows.map((row, n) => h("tr", { class: n === 0 ? "whole" : null }, h("th", { scope: "row" }, row.title),
       h("td", {}, s("svg", { width: "100%", height: 16, viewBox: "0 0 100 16", preserveAspectRatio: "none", "aria-hidden": "true" },
         s("rect", { x: 0, y: 2, height: 12, width: Math.max((row.us / most) * 100, 0.4), class: n === 0 ? "whole" : "part glue" }))),
@@ -69,7 +69,7 @@ export const pattern = (report, i) => report.path(i).replace(/(^|\.)\d+(?=\.|$)/
 export function predictions(view) {
   const { predicted_us: ours, isolation_sum_us: alone, kernel_sum_us: kernels } = view.raw;
   const off = (value) => (known(value) && view.stepUs > 0 ? value / view.stepUs - 1 : NaN);
-  return [["Bare step, measured", view.stepBare ? view.stepUs : NaN], ["Predicted from its parts", ours], ["Sum of the modules alone", alone], ["Sum of the kernels", kernels]]
+  return [["Bare step, measured", view.stepBare ? view.stepUs : NaN], ["Predicted from its parts", ours], ["Innermost modules alone, added up", alone], ["All kernels, added up", kernels]]
     .map(([title, value], n) => ({ title, us: value ?? NaN, off: n === 0 ? NaN : off(value) }));
 }
 
