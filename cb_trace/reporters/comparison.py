@@ -154,6 +154,7 @@ class Comparison:
     verdict: str | None  # on the module that was asked for
     asked: bool = False  # for one module
     phases_alone: list[str] = field(default_factory=list)  # in which modules were measured alone
+    ranks: list[int] = field(default_factory=list)  # of the recordings that the profile holds
 
     @property
     def step(self) -> StepTime | None:
@@ -220,6 +221,7 @@ def read_comparison(connection: Connection, selection: Selection) -> Comparison:
             for p in phases
             if any(r["phase"] == p and r["isolated_us"] is not None for r in records)
         ],
+        ranks=_ranks(connection),
     )
 
 
@@ -234,6 +236,11 @@ def chosen_run(connection: Connection, rank: int | None = None) -> RunHead:
     if not found:
         raise CbTraceError("this profile holds no recording", hint="ingest a bundle or a trace")
     return RunHead(**found[0])
+
+
+def _ranks(connection: Connection) -> list[int]:
+    found = (row["rank"] for row in fetch(connection, "compare_run", rank=None))
+    return [rank for rank in found if rank is not None]
 
 
 def _choice(

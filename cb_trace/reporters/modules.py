@@ -39,7 +39,7 @@ def _hint(name: str, paths: Collection[str]) -> str:
     ends_alike = [path for path in paths if path and path.rpartition(".")[2] == last][:3]
     close = list(dict.fromkeys(get_close_matches(name, paths, n=3) + ends_alike))[:3]
     if not close:
-        return "'cb-trace query PROFILE module_tree' lists them"
+        return "'cb-trace query PROFILE module_tree' lists them; the root is '.'"
     return "did you mean " + ", ".join(plain(path, 80) for path in close) + "?"
 
 

@@ -61,6 +61,7 @@ def comparison_json(comparison: Comparison) -> str:
         {
             "schema_version": SCHEMA_VERSION,
             "run": asdict(comparison.run),
+            "ranks": comparison.ranks,
             "deployment": comparison.deployment,
             "phase": comparison.phase,
             "steps": [asdict(step) for step in comparison.steps],

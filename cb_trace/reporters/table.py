@@ -23,6 +23,10 @@ GAP = 3  # between columns: two of padding, one where a line could stand
 FIRST_FIGURE, FIRST_ISOLATED = 2, 4  # of COLUMNS
 DEPLOYMENTS = {"eager": "run eagerly", "graph": "as a CUDA graph"}
 OUTSIDE_STEPS = "outside every step"
+NO_MODULES = (
+    "no module is named in this trace: record it with with_stack=True, or with cb-trace; "
+    "'cb-trace query PROFILE unattributed' has its device time"
+)
 # Notes that say how it was measured and that change no figure here: in the profile and in JSON.
 UNKNOWN_CLOCK = "SM clock unknown, temperature unknown"
 CIRCUMSTANCES = frozenset({"captured inputs", "cold cache", "grad mode"})
@@ -107,7 +111,8 @@ def error_text(row: ModuleRow) -> str:
 def print_comparison(comparison: Comparison, console: Console) -> None:
     """Print header, tree and footer."""
     _print_head(comparison, console)
-    print_table(_tree(comparison, console), console)
+    if comparison.rows:
+        print_table(_tree(comparison, console), console)
     _print_foot(comparison, console)
 
 
@@ -116,7 +121,7 @@ def _print_head(comparison: Comparison, console: Console) -> None:
     facts = [run.device_name, run.dtype, run.mode and f"recorded {run.mode}"]
     step = comparison.step
     facts += [f"{comparison.deployment} deployment" if step and step.bare else None]
-    facts += [comparison.phase]
+    facts += [comparison.phase, _rank(comparison)]
     if run.torch_version:
         facts.append(f"torch {run.torch_version}")
     _say(console, plain(run.workload or "trace", LONGEST_NAME), "bold")
@@ -203,8 +208,13 @@ def footer_lines(comparison: Comparison) -> list[str]:
     if comparison.asked and comparison.rows and comparison.rows[0].record["perfetto_url"]:
         link = plain(comparison.rows[0].record["perfetto_url"], 400)
         lines.append(f"in Perfetto, while 'cb-trace perfetto PROFILE --open' serves it: {link}")
-    if not comparison.replayed:
+    if not comparison.rows:
+        lines.append(NO_MODULES)
+    elif not comparison.replayed:
         lines.append(_nothing_alone(comparison))
+    if len(comparison.ranks) > 1:
+        others = len(comparison.ranks) - 1
+        lines.append(f"{_counted(others, 'other rank')} in this profile: see --rank N")
     lines += [_unattributed_line(item) for item in comparison.unattributed]
     lines += _skipped_lines(comparison)
     for note in comparison.notes:
@@ -215,6 +225,10 @@ def footer_lines(comparison: Comparison) -> list[str]:
         times = f" (×{note.count})" if note.count > 1 else ""
         lines.append(f"note: {where}{plain(note.reason, 100)}{detail}{times}")
     return lines
+
+
+def _rank(comparison: Comparison) -> str | None:
+    return f"rank {comparison.run.rank}" if len(comparison.ranks) > 1 else None
 
 
 def _nothing_alone(comparison: Comparison) -> str:

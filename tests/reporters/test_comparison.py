@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from cb_trace.errors import CbTraceError
 from cb_trace.reporters.comparison import Comparison, ModuleRow, Part, Selection, read_comparison
-from cb_trace.reporters.table import error_text, footer_lines
-from cb_trace.store import open_profile
+from cb_trace.reporters.table import NO_MODULES, error_text, footer_lines, print_comparison
+from cb_trace.store import append, create, open_profile
+from tests.frames import frame
 from tests.reporters.profiles import RUN, run_row, write_profile
 
 
@@ -158,6 +161,7 @@ def test_the_lowest_rank_is_shown_and_another_on_request(tmp_path: Path) -> None
     file = write_profile(tmp_path / "p.duckdb", run=runs, trace=traces)
     assert read(file).run.workload == "first"
     assert read(file, Selection(rank=1)).run.workload == "second"
+    assert "1 other rank in this profile: see --rank N" in footer_lines(read(file))
     with pytest.raises(CbTraceError, match="no rank 7"):
         read(file, Selection(rank=7))
 
@@ -270,3 +274,16 @@ def test_a_small_error_beyond_noise_is_not_printed_as_none(profile: Path) -> Non
     one = replace(row(read(profile), "h.0.attn"), error_low=0.001, error_high=0.006)
     assert error_text(replace(one, error_ratio=0.004)) == "+0.4%"
     assert error_text(replace(one, error_ratio=0.0096)) == "+1%"
+
+
+def test_a_trace_without_modules_says_how_to_have_them(tmp_path: Path) -> None:
+    file = tmp_path / "empty.duckdb"
+    with create(file) as draft:
+        append(draft.connection, "run", frame("run", run_row(step_bare_ns=None)))
+    comparison = read(file)
+    assert comparison.rows == []
+    assert NO_MODULES in footer_lines(comparison)
+    text = StringIO()
+    print_comparison(comparison, Console(file=text, width=100))
+    assert "class" not in text.getvalue()  # no table without rows
+    assert NO_MODULES in text.getvalue()
