@@ -10,8 +10,9 @@ demo: $(VENV)/.installed
 	$(RUN)/cb-trace profile nanogpt --preset tiny --set batch=4 -o demo/nanogpt.duckdb --force
 	$(RUN)/cb-trace compare demo/nanogpt.duckdb --depth 3
 
+# A hundred processes start: each would compile the package anew where no bytecode may be written.
 test: $(VENV)/.installed
-	$(RUN)/python -m pytest -n auto --dist worksteal
+	env -u PYTHONDONTWRITEBYTECODE $(RUN)/python -m pytest -n auto --dist worksteal
 
 lint: $(VENV)/.installed
 	$(RUN)/ruff format --check .

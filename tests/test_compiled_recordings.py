@@ -18,8 +18,7 @@ from typing import Any
 
 import pytest
 
-from cb_trace.conduct import ingest
-from tests.conftest import SAMPLES
+from tests.conftest import SAMPLES, Ingested
 from tests.test_conduct import rows
 
 RECORDINGS = sorted(p for p in SAMPLES.glob("*_compile.zip"))
@@ -128,12 +127,9 @@ def within(inner: Json, outer: Json) -> bool:
 
 
 @pytest.fixture(scope="module", params=RECORDINGS, ids=lambda path: path.stem)
-def recording(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, Path]:
+def recording(request: pytest.FixtureRequest, ingested: Ingested) -> tuple[Path, Path]:
     """A bundle and the profile made from it."""
-    folder = tmp_path_factory.mktemp("compiled")
-    return request.param, ingest(request.param, folder / "p.duckdb").profile
+    return request.param, ingested(request.param)
 
 
 def test_every_kernel_of_compiled_code_has_the_shares_of_its_nodes(

@@ -28,7 +28,7 @@ from cb_trace.conduct import IngestReport, ingest
 from cb_trace.errors import CbTraceError
 from cb_trace.store import open_profile
 from tests.bundles import module_record, run_record, step_events, write_net_bundle
-from tests.conftest import SAMPLES, SHARED
+from tests.conftest import SAMPLES, SHARED, Ingested
 from tests.kineto import annotation, kernel, launch, module_slice, op, write_trace
 
 
@@ -285,9 +285,8 @@ def test_the_table_of_real_traces_was_read(shared_traces: Path) -> None:
 
 
 @pytest.mark.parametrize("bundle", sorted(SAMPLES.glob("*.zip")), ids=lambda path: path.stem)
-def test_a_recording_that_ships_end_to_end(tmp_path: Path, bundle: Path) -> None:
-    profile = tmp_path / "p.duckdb"
-    ingest(bundle, profile)
+def test_a_recording_that_ships_end_to_end(ingested: Ingested, bundle: Path) -> None:
+    profile = ingested(bundle)
     assert rows(
         profile,
         "SELECT role FROM trace JOIN (SELECT trace_id, sum(dur_ns) AS ns FROM kernel GROUP BY ALL) "

@@ -11,7 +11,7 @@ from cb_trace.conduct import ingest
 from cb_trace.range_names import range_name, replay_range
 from cb_trace.store import open_profile
 from tests.bundles import write_net_bundle
-from tests.conftest import SAMPLES
+from tests.conftest import SAMPLES, Ingested
 from tests.kineto import Event, annotation, kernel, launch, op, write_trace
 
 BY_STATUS = """
@@ -93,7 +93,6 @@ def test_on_kernels_mixed_at_random(tmp_path: Path, seed: int) -> None:
 
 
 @pytest.mark.parametrize("bundle", sorted(SAMPLES.glob("*.zip")), ids=lambda path: path.stem)
-def test_on_a_recording_that_ships(tmp_path: Path, bundle: Path) -> None:
-    ingest(bundle, tmp_path / "p.duckdb")
-    held = agree(tmp_path / "p.duckdb")
+def test_on_a_recording_that_ships(ingested: Ingested, bundle: Path) -> None:
+    held = agree(ingested(bundle))
     assert held > 0 or bundle.stem not in REPLAYED

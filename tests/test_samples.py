@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from cb_trace.conduct import ingest
 from cb_trace.store import open_profile
+from tests.conftest import SAMPLES, Ingested
 
 Rows = list[tuple[object, ...]]
 
@@ -17,20 +16,6 @@ Rows = list[tuple[object, ...]]
 def rows(profile: Path, sql: str) -> Rows:
     with open_profile(profile) as connection:
         return connection.execute(sql).fetchall()
-
-
-@pytest.fixture(scope="module")
-def made(sample_traces: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The profile of a recording that ships, made once."""
-    folder = tmp_path_factory.mktemp("samples")
-
-    def profile(name: str) -> Path:
-        target = folder / f"{name}.duckdb"
-        if not target.exists():
-            ingest(sample_traces / f"{name}.zip", target)
-        return target
-
-    return profile
 
 
 @pytest.mark.parametrize(
@@ -42,9 +27,9 @@ def made(sample_traces: Path, tmp_path_factory: pytest.TempPathFactory) -> Calla
     ],
 )
 def test_a_recording_that_ships_has_the_step_that_its_table_names(
-    made: Callable[[str], Path], name: str, eager_us: float, graph_us: float, modules: int
+    ingested: Ingested, name: str, eager_us: float, graph_us: float, modules: int
 ) -> None:
-    profile = made(name)
+    profile = ingested(SAMPLES / f"{name}.zip")
     steps = rows(profile, "SELECT deployment, cost_us FROM compare WHERE path = '' ORDER BY 1")
     assert [deployment for deployment, _ in steps] == ["eager", "graph"]
     assert [cost for _, cost in steps] == pytest.approx([eager_us, graph_us], abs=0.06)
@@ -77,10 +62,10 @@ def test_a_block_of_the_small_batch_costs_what_knock_out_once_measured(sample_tr
     ],
 )
 def test_marginal_costs_are_those_that_knock_out_measured(
-    made: Callable[[str], Path], name: str, deployment: str, mean: float, worst: float
+    ingested: Ingested, name: str, deployment: str, mean: float, worst: float
 ) -> None:
     pairs = rows(
-        made(name),
+        ingested(SAMPLES / f"{name}.zip"),
         "SELECT marginal_us, knockout_us FROM compare WHERE knockout_us IS NOT NULL "
         f"AND deployment = '{deployment}'",
     )

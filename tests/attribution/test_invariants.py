@@ -53,7 +53,7 @@ ANY_EVENT: st.SearchStrategy[Event] = st.one_of(
 )  # fmt: skip
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(ANY_EVENT, max_size=20))
 def test_every_kernel_exactly_once(slices: list[Event]) -> None:
     events = events_of(slices)
@@ -61,7 +61,7 @@ def test_every_kernel_exactly_once(slices: list[Event]) -> None:
     check(events, attribute(events, tree("", "a", "a.b"), first_call_id=7))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(ANY_EVENT, max_size=20), st.lists(ANY_EVENT, max_size=20))
 def test_every_kernel_exactly_once_by_all_evidence(first: list[Event], second: list[Event]) -> None:
     run, context = events_of(first), events_of(second)
@@ -73,7 +73,7 @@ def test_every_kernel_exactly_once_by_all_evidence(first: list[Event], second: l
         check(context, attribute(context, MODULES, evidence=known))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(ANY_EVENT, max_size=20))
 def test_calls_are_a_forest_with_unique_indices(slices: list[Event]) -> None:
     events = events_of(slices)

@@ -25,9 +25,10 @@ from cb_trace.capture.record import record
 from cb_trace.providers import load
 
 assert not [name for name in {ABSENT} if importlib.util.find_spec(name)]
-options = RecordOptions(bare_samples=3, bare_seconds=0.0, replay_seconds=2.0, steps=1)
+options = RecordOptions(bare_samples=3, bare_seconds=0.0, replay_seconds=1.0, steps=1)
+small = {{"batch": 1, "seq": 8, "layers": 1}}
 with bundle_at(Path("library.zip")) as folder:
-    record(load("nanogpt", settings={{"batch": 1, "seq": 8}}), folder, options, provider="nanogpt")
+    record(load("nanogpt", settings=small), folder, options, provider="nanogpt")
 """
 
 

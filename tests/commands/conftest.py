@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -37,9 +38,16 @@ TRACE: list[Event] = [
 ]
 
 
+@pytest.fixture(scope="session")
+def traced_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("traced")
+    trace = write_trace(folder / "trace.json.gz", TRACE, host_name="s3cret")
+    ingest(trace, folder / "traced.duckdb")
+    return folder
+
+
 @pytest.fixture
-def traced(tmp_path: Path) -> Path:
-    """A profile of the hand-made trace beside it."""
-    trace = write_trace(tmp_path / "trace.json.gz", TRACE, host_name="s3cret")
-    ingest(trace, tmp_path / "traced.duckdb")
+def traced(traced_once: Path, tmp_path: Path) -> Path:
+    """A profile of the hand-made trace beside it, to do anything with."""
+    shutil.copytree(traced_once, tmp_path, dirs_exist_ok=True)
     return tmp_path / "traced.duckdb"

@@ -11,9 +11,9 @@ from tests.commands.running import Cli
 from tests.reporters.pairs import write_pair
 
 
-@pytest.fixture
-def pair(tmp_path: Path) -> tuple[Path, Path]:
-    return write_pair(tmp_path)
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return write_pair(tmp_path_factory.mktemp("pair"))
 
 
 def test_the_table_says_what_changed_and_what_is_noise(cli: Cli, pair: tuple[Path, Path]) -> None:
