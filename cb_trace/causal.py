@@ -22,6 +22,7 @@ def append_predictions(
     context: Context,
     split: Split,
     replay: pl.DataFrame,
+    host_span: pl.DataFrame,
     speedup: pl.DataFrame,
     bare: Mapping[Deployment, analysis.BareStep],
     device_type: str | None,
@@ -29,7 +30,7 @@ def append_predictions(
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Fill tables ``overhead``, ``marginal`` and ``speedup``; the rows of the latter two."""
     run.progress("marginal costs")
-    parts = _parts(run, context, replay)
+    parts = _parts(run, context, replay, host_span)
     on_cpu = device_type == "cpu"
     steps: dict[Deployment, list[analysis.Program]] = {}
     if not on_cpu:
@@ -79,9 +80,11 @@ def _changed(
     }
 
 
-def _parts(run: Ingest, context: Context, replay: pl.DataFrame) -> analysis.Parts:
+def _parts(
+    run: Ingest, context: Context, replay: pl.DataFrame, host_span: pl.DataFrame
+) -> analysis.Parts:
     kernels = pl.DataFrame(run.connection.table("replay_kernel"))
-    return analysis.isolated_parts(replay, kernels, context.calls, context.module)
+    return analysis.isolated_parts(replay, kernels, context.calls, context.module, host_span)
 
 
 def append_sequence(run: Ingest, context: Context, traces: Sequence[int]) -> pl.DataFrame | None:

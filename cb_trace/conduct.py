@@ -156,7 +156,7 @@ def _ingest_bundle(run: Ingest, source: Path) -> str:
     bundle = open_bundle(source)
     manifest = bundle.manifest
     frames = bundle_frames(manifest)
-    for table in ("run", "module", "step_sample", "replay_sample", "note", "knockout"):
+    for table in ("run", "module", "step_sample", "replay_sample", "note", "knockout", "host_span"):
         run.append(table, getattr(frames, table))
     loaded: dict[Role, list[int]] = {}
     for trace_id, record in enumerate(manifest.traces):
@@ -174,8 +174,8 @@ def _ingest_bundle(run: Ingest, source: Path) -> str:
         sequence = append_sequence(run, context, loaded.get("sequence", [])[:1])
         split = analyse(run, context, device_type, frames.bare)
         marginal, speedup = append_predictions(
-            run=run, context=context, split=split, replay=replay, speedup=frames.speedup,
-            bare=frames.bare, device_type=device_type, sequence=sequence,
+            run=run, context=context, split=split, replay=replay, host_span=frames.host_span,
+            speedup=frames.speedup, bare=frames.bare, device_type=device_type, sequence=sequence,
         )  # fmt: skip
         _compare(
             run=run, context=context, split=split, replay=replay, sequence=sequence,
