@@ -15,6 +15,7 @@
 --   innermost        whether no module below it was measured alone
 --   eager_gpu_us     alone, not compiled, device busy, µs
 --   compiled_gpu_us  alone, compiled, device busy, µs
+-- No rows: the recorded step was not compiled, or nothing was measured alone.
 --
 -- Example:
 --   duckdb -readonly profile.duckdb -f queries/compile_opportunity.sql

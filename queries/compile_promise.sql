@@ -10,6 +10,7 @@
 --   step_us       the compiled step, µs
 --   delivery_us   whole_us less step_us, µs
 --   slower_alone  modules that compiling slows alone and that cost less in the compiled whole
+-- No rows: the recorded step was not compiled, or nothing was measured alone.
 --
 -- Example:
 --   duckdb -readonly profile.duckdb -f queries/compile_promise.sql

@@ -13,6 +13,7 @@
 --   high_us      upper quartile, µs
 --   profiled_us  median under the profiler, µs
 --   share        of all the host time that is listed, ratio
+-- No rows: the recording has no eager steps on a device.
 --
 -- Example:
 --   duckdb -readonly profile.duckdb -f queries/host_overheads.sql

@@ -13,7 +13,7 @@
 --   reason      what separates HTA's device events from ours; NULL where the figures agree
 --
 -- Variables: everything, 1 to list the figures that agree as well (0).
--- Empty until 'cb-trace hta' has asked HTA, and where the two agree.
+-- No rows: the two agree, or 'cb-trace hta' has not asked HTA yet.
 --
 -- Example:
 --   duckdb -readonly profile.duckdb -cmd "SET VARIABLE everything = 1" -f queries/hta_disagreements.sql

@@ -13,6 +13,7 @@
 --   isolated_from  replay, shared (an identical module) or children (their sum)
 --
 -- Variables: n, the number of rows of each deployment (20).
+-- No rows: nothing was measured alone, in a step that was timed.
 --
 -- Example:
 --   duckdb -readonly profile.duckdb -cmd "SET VARIABLE n = 5" -f queries/isolation_error.sql

@@ -13,7 +13,7 @@
 --   isolated_us       duration alone, a step, as profiled, µs
 --
 -- Variables: module, a module path; the module that costs most after the root where not set.
--- Modules that were not replayed have no rows.
+-- No rows: the module was not replayed itself: it is a container or was skipped.
 --
 -- Example:
 --   duckdb profile.duckdb -cmd "SET VARIABLE module = 'h.0'" -f queries/kernels_of_module.sql

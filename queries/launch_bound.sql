@@ -12,6 +12,7 @@
 --   cost_us          part of the step, µs
 --
 -- Variables: ratio, the host_ratio from which a module is listed (0.5).
+-- No rows: nothing was measured alone, or nothing waits that long.
 --
 -- Example:
 --   duckdb -readonly profile.duckdb -cmd "SET VARIABLE ratio = 0.8" -f queries/launch_bound.sql

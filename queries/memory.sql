@@ -13,6 +13,7 @@
 --   output_mb            outputs of its largest call, 10⁶ bytes
 --
 -- Variables: n, the number of rows (20).
+-- No rows: no bytes were counted.
 --
 -- Example:
 --   duckdb -readonly profile.duckdb -cmd "SET VARIABLE n = 5" -f queries/memory.sql

@@ -12,6 +12,7 @@
 --   cost_us     part of the step, children included, µs
 --
 -- Reads the tables module, since a module that never ran is in no view, and trace for the rank.
+-- No rows: no module is named in the trace.
 --
 -- Example:
 --   duckdb -readonly profile.duckdb -f queries/module_tree.sql

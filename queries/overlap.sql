@@ -13,6 +13,7 @@
 --
 -- The times are those of the profiled step, whatever the deployment.
 -- Reads the table trace for the rank.
+-- No rows: no kernel of a module ran beside another.
 --
 -- Example:
 --   duckdb -readonly profile.duckdb -f queries/overlap.sql

@@ -19,6 +19,7 @@
 --   flag             why a figure is missing or too low
 --
 -- Variables: n, the number of rows of each deployment (20).
+-- No rows: no work was counted, which the recording does.
 --
 -- Example:
 --   duckdb -readonly profile.duckdb -cmd "SET VARIABLE n = 5" -f queries/roofline.sql

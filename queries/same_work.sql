@@ -13,7 +13,8 @@
 --   work              what differs, in words
 --
 -- Variables: module, a module path and what it holds; all modules where not set.
--- Modules that were not replayed have no rows. Those that differ most come first.
+-- Those that differ most come first.
+-- No rows: no module, or not this one, was replayed itself.
 --
 -- Example:
 --   duckdb profile.duckdb -cmd "SET VARIABLE module = 'h.0'" -f queries/same_work.sql

@@ -11,6 +11,7 @@
 --   dilation    median over the bare median of the same deployment, ratio
 --
 -- Reads the table step_sample: one row a timing.
+-- No rows: the step was not timed by itself; 'cb-trace compare' has it under the profiler.
 --
 -- Example:
 --   duckdb -readonly profile.duckdb -f queries/step_time.sql

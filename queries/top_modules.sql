@@ -13,6 +13,7 @@
 --
 -- Variables: n, the number of rows of each rank and deployment (20).
 -- Reads the table trace for the rank.
+-- No rows: no module is named in the trace.
 --
 -- Example:
 --   duckdb -readonly profile.duckdb -cmd "SET VARIABLE n = 5" -f queries/top_modules.sql

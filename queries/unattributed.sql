@@ -8,6 +8,7 @@
 --   events  device activities
 --   us      their device time, µs
 --   share   part of the device time of the trace, ratio
+-- No rows: all device time was given to modules.
 --
 -- Example:
 --   duckdb -readonly profile.duckdb -f queries/unattributed.sql

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cb_trace.commands.options import FilePath, assignments, console, format_option
+from cb_trace.commands.options import FilePath, assignments, console, format_option, say
 from cb_trace.errors import CbTraceError
 from cb_trace.reporters.rows import Result
 
@@ -54,6 +54,8 @@ def command(
             _check_variables(given, found.variables, found.name)
             _check_module(connection, given)
             result, label = _run(connection, found.sql, given), found.name
+            if not result.rows:
+                say(f"note: no rows: {found.no_rows}")
     render(result, label, output_format)
 
 

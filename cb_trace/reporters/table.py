@@ -21,6 +21,8 @@ LONGEST_CELL = 200
 NAME_ROOM = 20  # what a name should have before figures are left out
 GAP = 3  # between columns: two of padding, one where a line could stand
 FIRST_FIGURE, FIRST_ISOLATED = 2, 4  # of COLUMNS
+MEASURED = ("_us", "_ratio")  # how columns end whose figures have decimals, whatever they are
+MOST_DIGITS = 1e15
 DEPLOYMENTS = {"eager": "run eagerly", "graph": "as a CUDA graph"}
 OUTSIDE_STEPS = "outside every step"
 NO_MODULES = (
@@ -306,32 +308,39 @@ def print_result(result: Result, console: Console) -> None:
     from rich.text import Text
 
     table = frame()
-    for number, column in enumerate(result.columns):
-        numeric = _is_numeric(result.rows, number)
+    columns = []
+    for number, name in enumerate(result.columns):
+        values = [row[number] for row in result.rows]
+        known = [value for value in values if value is not None]
+        whole = not name.endswith(MEASURED) and all(map(_is_whole, known))
+        numeric = bool(known) and all(isinstance(value, int | float) for value in known)
         table.add_column(
-            Text(plain(column, LONGEST_CELL)),
+            Text(plain(name, LONGEST_CELL)),
             justify="right" if numeric else "left",
             no_wrap=True,
             overflow="ellipsis",
         )
-    for row in result.rows:
-        table.add_row(*(Text(_cell(value)) for value in row))
+        columns.append([Text(_cell(value, whole=whole)) for value in values])
+    for row in zip(*columns, strict=True):
+        table.add_row(*row)
     print_table(table, console)
     console.print()
     _say(console, _counted(len(result.rows), "row"), "dim")
 
 
-def _cell(value: object) -> str:
+def _is_whole(value: object) -> bool:
+    return not isinstance(value, float) or (value.is_integer() and abs(value) < MOST_DIGITS)
+
+
+def _cell(value: object, *, whole: bool) -> str:
+    """A figure with three decimals, with three digits where those would be none of it."""
     if value is None:
         return NOT_MEASURED
-    if isinstance(value, float):
-        return f"{value:,.3f}"
-    return plain(shortened(str(value), LONGEST_CELL), LONGEST_CELL)
-
-
-def _is_numeric(rows: Sequence[Sequence[object]], number: int) -> bool:
-    values = [row[number] for row in rows if row[number] is not None]
-    return bool(values) and all(isinstance(value, int | float) for value in values)
+    if not isinstance(value, float):
+        return plain(shortened(str(value), LONGEST_CELL), LONGEST_CELL)
+    if whole:
+        return f"{value:,.0f}"
+    return f"{value:,.3f}" if value == 0 or 0.01 <= abs(value) < MOST_DIGITS else f"{value:.3g}"
 
 
 def frame() -> Table:

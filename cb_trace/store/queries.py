@@ -11,6 +11,7 @@ from importlib import resources
 from cb_trace.errors import CbTraceError
 
 _COLUMN = re.compile(r"^  (\w+) {2,}(\S.*)$")
+_NO_ROWS = "No rows: "
 _VARIABLE = re.compile(r"getvariable\('(\w+)'\)")
 
 
@@ -18,13 +19,14 @@ _VARIABLE = re.compile(r"getvariable\('(\w+)'\)")
 class Query:
     """A query and what its header says.
 
-    ``columns`` maps each result column to its meaning and unit, in order; ``variables`` are the
-    DuckDB variables it reads, each with a default.
+    ``columns`` maps each result column to its meaning and unit, in order; ``no_rows`` says what it
+    means if there are none; ``variables`` are the DuckDB variables it reads, each with a default.
     """
 
     name: str
     question: str
     columns: dict[str, str]
+    no_rows: str
     example: str
     variables: tuple[str, ...]
     sql: str
@@ -56,7 +58,7 @@ def _names() -> tuple[str, ...]:
 
 @cache
 def _load(name: str) -> Query:
-    """Read a query's file and its header: question, ``Columns:``, ``Example:`` in comments."""
+    """Read a query's file and its header in comments: question, Columns, No rows, Example."""
     sql = (resources.files("cb_trace") / "queries" / f"{name}.sql").read_text(encoding="utf-8")
     header = [line[3:] for line in sql.splitlines() if line.startswith("-- ")]
     columns_at, example_at = header.index("Columns:"), header.index("Example:")
@@ -65,6 +67,7 @@ def _load(name: str) -> Query:
         name=name,
         question=" ".join(header[:columns_at]).strip(),
         columns={match[1]: match[2] for match in found if match},
+        no_rows=next(line for line in header if line.startswith(_NO_ROWS)).removeprefix(_NO_ROWS),
         example=" ".join(line.strip() for line in header[example_at + 1 :]).strip(),
         variables=tuple(dict.fromkeys(_VARIABLE.findall(sql))),
         sql=sql,

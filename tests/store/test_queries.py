@@ -72,6 +72,7 @@ def test_a_header_tells_question_columns_units_and_an_example(
     relation = profile.sql(query.sql)
     assert relation.columns == list(query.columns)
     assert query.question.endswith("?")
+    assert query.no_rows.endswith(".")
     assert f"queries/{query.name}.sql" in query.example
     for column, meaning in query.columns.items():
         assert "µs" in meaning or not column.endswith("_us"), column
