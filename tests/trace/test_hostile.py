@@ -12,7 +12,7 @@ import pytest
 
 from cb_trace.errors import CbTraceError
 from cb_trace.trace import decode, document
-from tests.kineto import Event, kernel, launch, op, write_trace
+from tests.kineto import Event, kernel, launch, module_slice, op, write_trace
 from tests.trace.conftest import Loader
 
 SOUND = [op("aten::mm", 10, 20), launch(12, 5, 3), kernel("gemm", 20, 7, 3)]
@@ -141,6 +141,33 @@ def test_a_boolean_is_no_integer(
     counts = {drop.reason: drop.events for drop in report.drops}
     assert counts["argument that is no integer"] == 1
     assert (report.slices, report.dropped) == (25, 0)
+
+
+@pytest.mark.usefixtures("_blocks")
+def test_a_boolean_is_no_number_of_a_sequence_or_a_frame(
+    tmp_path: Path, load: Loader, profile: duckdb.DuckDBPyConnection
+) -> None:
+    made = op("made", 1, 1, **{"Sequence number": 1, "External id": 1, "Fwd thread id": 1})
+    odd = op("odd", 3, 1, **{"Sequence number": True, "External id": True, "Fwd thread id": True})
+    frames = [
+        module_slice("A_0", 100, 50, 1, None),
+        module_slice("B_0", 110, 10, 2, True),
+        module_slice("C_0", 130, 10, True, None),
+        module_slice("D_0", 145, 2, 4, 1),
+    ]
+    late = [op("late", 200 + i, 1) for i in range(20)]
+    report = load(write_trace(tmp_path / "t.json", [made, odd, *frames, *late]))
+    columns = "sequence_number, external_id, forward_thread"
+    ops = profile.execute(f"SELECT {columns} FROM op WHERE name <> 'late' ORDER BY start_ns")
+    assert ops.fetchall() == [(1, 1, 1), (None, None, None)]
+    parents = "SELECT name, parent_python_id FROM python_module ORDER BY name"
+    assert profile.execute(parents).fetchall() == [
+        ("A_0", None),
+        ("B_0", None),
+        ("C_0", None),
+        ("D_0", 0),
+    ]
+    assert [(d.reason, d.events) for d in report.drops] == [("argument that is no integer", 5)]
 
 
 def test_a_number_too_large_for_its_column_is_counted(

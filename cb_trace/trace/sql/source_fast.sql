@@ -1,8 +1,9 @@
 -- One block of events read straight into typed columns. Any value of another type fails the read,
 -- and the block is read again by source_exact.sql.
 -- floor(ts) * 1000 + round((ts - floor(ts)) * 1000) is exact below 2^43 µs; round(ts * 1000) is not.
--- dur is read as text: as a number a JSON boolean would be 0 or 1 µs. ts likewise would cost more
--- than looking for booleans where a ts is 0 or 1 (part_facts.sql).
+-- dur and the identifiers that count from 1 are read as text: as a number a JSON boolean would be 0
+-- or 1. The rest likewise would cost more than looking for booleans where one of them is 0 or 1
+-- (part_facts.sql).
 WITH timed AS (
   SELECT * EXCLUDE (dur), dur IS NOT NULL AS has_dur, TRY_CAST(dur AS DOUBLE) AS dur
   FROM read_json(
@@ -12,8 +13,9 @@ WITH timed AS (
       ph: 'VARCHAR', cat: 'VARCHAR', name: 'VARCHAR', pid: 'VARCHAR', tid: 'VARCHAR',
       ts: 'DOUBLE', dur: 'VARCHAR',
       args: 'STRUCT(
-        "External id" BIGINT, correlation BIGINT, "Sequence number" BIGINT, "Fwd thread id" BIGINT,
-        "Python id" BIGINT, "Python parent id" BIGINT, device INTEGER, stream BIGINT,
+        "External id" VARCHAR, correlation BIGINT, "Sequence number" VARCHAR,
+        "Fwd thread id" VARCHAR, "Python id" VARCHAR, "Python parent id" VARCHAR,
+        device INTEGER, stream BIGINT,
         grid VARCHAR, block VARCHAR, "registers per thread" INTEGER, "shared memory" BIGINT,
         bytes BIGINT, "graph id" BIGINT, "graph node id" BIGINT, name VARCHAR,
         kernel VARCHAR
@@ -39,12 +41,12 @@ SELECT
     ELSE 4000000000000000000
   END AS dur_ns,
   has_dur,
-  args."External id" AS external_id,
+  TRY_CAST(args."External id" AS BIGINT) AS external_id,
   args.correlation,
-  args."Sequence number" AS sequence_number,
-  args."Fwd thread id" AS forward_thread,
-  args."Python id" AS python_id,
-  args."Python parent id" AS python_parent_id,
+  TRY_CAST(args."Sequence number" AS BIGINT) AS sequence_number,
+  TRY_CAST(args."Fwd thread id" AS BIGINT) AS forward_thread,
+  TRY_CAST(args."Python id" AS BIGINT) AS python_id,
+  TRY_CAST(args."Python parent id" AS BIGINT) AS python_parent_id,
   args.device,
   args.stream,
   args.grid,
@@ -56,5 +58,10 @@ SELECT
   args."graph node id" AS graph_node_id,
   args.name AS label,
   args.kernel AS kernel_name,
-  0 AS unusable
+  CAST(args."External id" IS NOT NULL AND external_id IS NULL AS INTEGER)
+    + CAST(args."Sequence number" IS NOT NULL AND sequence_number IS NULL AS INTEGER)
+    + CAST(args."Fwd thread id" IS NOT NULL AND forward_thread IS NULL AS INTEGER)
+    + CAST(args."Python id" IS NOT NULL AND python_id IS NULL AS INTEGER)
+    + CAST(args."Python parent id" IS NOT NULL AND python_parent_id IS NULL AS INTEGER)
+    AS unusable
 FROM timed

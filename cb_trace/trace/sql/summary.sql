@@ -18,7 +18,8 @@ SELECT
   sum(unusable) AS unusable,
   coalesce(bool_or(kind <> 'meta' AND start_ns IN (0, 1000)), FALSE) AS is_low_time,
   coalesce(bool_or(
-    correlation = 1 OR bytes = 1 OR registers = 1 OR graph_id = 1 OR graph_node_id = 1
+    correlation = 1 OR bytes = 1 OR registers = 1 OR shared_memory = 1
+    OR graph_id = 1 OR graph_node_id = 1
     OR (kind = 'device' AND (
       (device = 0 AND pid <> '0') OR (device = 1 AND pid <> '1')
       OR (stream = 0 AND tid <> '0') OR (stream = 1 AND tid <> '1')
