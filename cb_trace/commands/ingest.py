@@ -68,6 +68,8 @@ def command(
     """
     # numpy's threads for matrix products, of which there are none here, spin at the start: 0.1 s
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # most frames are small: other threads wake up when the work is done (of 1.4 s, 0.1)
+    os.environ.setdefault("POLARS_MAX_THREADS", "1")
     # what polars frees goes back to the system: of five million events 100 MB at the peak
     returned = "background_thread:true,dirty_decay_ms:100,muzzy_decay_ms:0"
     os.environ.setdefault("_RJEM_MALLOC_CONF", returned)

@@ -6,7 +6,6 @@ import errno
 import glob
 import os
 import re
-import secrets
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -166,7 +165,7 @@ def part_beside(target: Path) -> Path:
     for left in target.parent.glob(f".{glob.escape(target.name)}.*.part"):
         if _abandoned(left):
             remove_part(left)
-    return target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
+    return target.with_name(f".{target.name}.{os.getpid()}-{os.urandom(4).hex()}.part")
 
 
 def _abandoned(part: Path) -> bool:

@@ -6,10 +6,11 @@ import difflib
 import re
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
+from pathlib import Path
 
 from cb_trace.errors import CbTraceError
 
+_FOLDER = Path(__file__).parent.parent / "queries"
 _COLUMN = re.compile(r"^  (\w+) {2,}(\S.*)$")
 _NO_ROWS = "No rows: "
 _VARIABLE = re.compile(r"getvariable\('(\w+)'\)")
@@ -51,15 +52,13 @@ def named_query(name: str) -> Query:
 
 @cache
 def _names() -> tuple[str, ...]:
-    # From the package, not "cb_trace.queries": the folder holds no Python.
-    files = (resources.files("cb_trace") / "queries").iterdir()
-    return tuple(sorted(f.name[: -len(".sql")] for f in files if f.name.endswith(".sql")))
+    return tuple(sorted(file.stem for file in _FOLDER.glob("*.sql")))
 
 
 @cache
 def _load(name: str) -> Query:
     """Read a query's file and its header in comments: question, Columns, No rows, Example."""
-    sql = (resources.files("cb_trace") / "queries" / f"{name}.sql").read_text(encoding="utf-8")
+    sql = (_FOLDER / f"{name}.sql").read_text(encoding="utf-8")
     header = [line[3:] for line in sql.splitlines() if line.startswith("-- ")]
     columns_at, example_at = header.index("Columns:"), header.index("Example:")
     found = [_COLUMN.match(line) for line in header[columns_at + 1 : example_at]]

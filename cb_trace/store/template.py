@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-import secrets
 import shutil
 from contextlib import suppress
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,7 +71,7 @@ def _open(part: Path, config: Config) -> DuckDBPyConnection:
 
 def script(name: str) -> str:
     """The text of a script of this package."""
-    return (resources.files("cb_trace.store") / name).read_text(encoding="utf-8")
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
 
 
 def run_script(connection: DuckDBPyConnection, name: str) -> None:
@@ -110,7 +108,7 @@ def _kept() -> Path | None:
 
 def _keep(part: Path, kept: Path) -> None:
     """Keep a copy, whole or not at all, in place of those of other versions."""
-    draft = kept.with_name(f".{secrets.token_hex(4)}.part")
+    draft = kept.with_name(f".{os.urandom(4).hex()}.part")
     with suppress(OSError):
         kept.parent.mkdir(parents=True, exist_ok=True)
         for older in kept.parent.glob("empty-*.duckdb"):

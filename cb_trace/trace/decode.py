@@ -69,7 +69,7 @@ class Decoder:
     connection: duckdb.DuckDBPyConnection
     text: Unpacked
     trace_id: int
-    first: FirstIds
+    first: FirstIds = field(init=False)
     counts: Counter[str] = field(default_factory=Counter)
     damage: str | None = None  # a fault of the text that is no cut
     _rows: int = 0
@@ -83,17 +83,22 @@ class Decoder:
 
         :raises CbTraceError: the text is no trace, or several.
         """
+        self.connection.execute("ATTACH IF NOT EXISTS ':memory:' AS stage")
         with interruptible(self.connection.cursor()) as beside, ThreadPoolExecutor(1) as pool:
             beside.execute("SET enable_progress_bar = false")
-            before = None
-            for group in self.text.groups():
-                begun = self._begin(group, pool, beside)
-                if before is not None:
-                    self._finish(before)
-                before = begun
-            if before is not None:
+            begun = (self._begin(group, pool, beside) for group in self.text.groups())
+            before = next(begun, None)
+            self._prepare()
+            while before is not None:
+                following = next(begun, None)
                 self._finish(before)
+                before = following
         self._end()
+
+    def _prepare(self) -> None:
+        """Make the tables for what is decoded, while the first group is."""
+        sql.run(self.connection, sql.text("staging"))
+        self.first = FirstIds(*sql.row(self.connection, sql.text("first_ids")))
 
     def _begin(
         self, group: list[Path], pool: ThreadPoolExecutor, beside: duckdb.DuckDBPyConnection

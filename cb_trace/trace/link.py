@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cb_trace.arrays import distinct
-from cb_trace.errors import CbTraceError
 from cb_trace.trace import sql
 from cb_trace.trace.nest import Ints, nest
 from cb_trace.trace.options import Drop
@@ -17,28 +16,8 @@ from cb_trace.trace.python_modules import Frames, module_tree
 if TYPE_CHECKING:
     import duckdb
 
-# The profiler's own steps, else those of SGLang and vLLM (traces.md row 38).
-STEP_PATTERNS = (r"^ProfilerStep#\d+", r"^step\[", r"^execute_\w*\d")
 REFUSED = "correlation id of several ranks, not linked"
 CLAMPED_FRAME = "python frame clamped to its caller"
-
-
-def mark_steps(connection: duckdb.DuckDBPyConnection, trace_id: int, pattern: str | None) -> None:
-    """Find the step ranges.
-
-    :raises CbTraceError: the pattern is no regular expression.
-    """
-    import duckdb
-
-    patterns = STEP_PATTERNS if pattern is None else (pattern,) * 3
-    given = {f"pattern_{at}": candidate for at, candidate in enumerate(patterns)}
-    try:
-        sql.run(connection, sql.text("step"), trace_id=trace_id, **given)
-    except duckdb.InvalidInputException as error:
-        raise CbTraceError(
-            f"the step pattern {pattern!r} is no regular expression: {error}"[:300],
-            hint="RE2 syntax, as in '^step\\['",
-        ) from error
 
 
 def link_launches(connection: duckdb.DuckDBPyConnection, trace_id: int) -> None:

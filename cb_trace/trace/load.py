@@ -12,6 +12,7 @@ from cb_trace.trace.flaws import Span, settle
 from cb_trace.trace.options import Drop, LoadOptions, LoadReport
 from cb_trace.trace.part import select_part
 from cb_trace.trace.report import Job, report, store
+from cb_trace.trace.steps import mark_steps
 from cb_trace.trace.unpacked import Unpacked
 
 if TYPE_CHECKING:
@@ -59,32 +60,33 @@ def load_trace(
         options=options,
     )
     with sql.limits(connection), nullcontext(text) if text else Unpacked(file) as unpacked:
-        first = FirstIds(*sql.row(connection, sql.text("first_ids")))
         try:
-            sql.run(connection, sql.text("staging"))
-            decoder = Decoder(connection, unpacked, trace_id, first)
+            decoder = Decoder(connection, unpacked, trace_id)
             decoder.run()
             span, drops = settle(connection, trace_id)
-            drops += _link(job, first, span)
-            found = report(job, decoder, span, drops)
+            linked, unmatched = _link(job, decoder.first, span)
+            found = report(job, decoder, span, drops + linked, unmatched)
             store(job, found, span)
         finally:
             sql.run(connection, sql.text("clear"))
     return found
 
 
-def _link(job: Job, first: FirstIds, span: Span) -> list[Drop]:
-    """From staging tables to the final rows, linked; a part of them where the options say so."""
+def _link(job: Job, first: FirstIds, span: Span) -> tuple[list[Drop], str | None]:
+    """From staging tables to the final rows, linked; a part of them where the options say so.
+
+    :return: what could not be linked, and what :func:`mark_steps` has to say.
+    """
     from cb_trace.trace import link  # numpy: not before the first blocks are being decoded
 
     connection, trace_id = job.connection, job.trace_id
-    link.mark_steps(connection, trace_id, job.options.step_pattern)
+    unmatched = mark_steps(connection, trace_id, job.options.step_pattern)
     link.link_launches(connection, trace_id)
     drops = link.link_kernels(connection)
     drops += link.link_modules(connection, trace_id, first.python)
-    drops += select_part(connection, trace_id, span.first_ns, job.options)
+    drops += select_part(connection, trace_id, span.first_ns, job.options, unmatched)
     sql.run(connection, sql.text("kernel"), trace_id=trace_id, skew_ns=_SKEW_NS)
     sql.run(connection, sql.text("finish"), trace_id=trace_id)
     if job.cpu_kernels:
         link.link_cpu_kernels(connection, trace_id, first.kernel)
-    return drops
+    return drops, unmatched

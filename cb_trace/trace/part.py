@@ -15,16 +15,21 @@ OUTSIDE = "outside window"
 
 
 def select_part(
-    connection: duckdb.DuckDBPyConnection, trace_id: int, first_ns: int, options: LoadOptions
+    connection: duckdb.DuckDBPyConnection,
+    trace_id: int,
+    first_ns: int,
+    options: LoadOptions,
+    unmatched: str | None,
 ) -> list[Drop]:
     """Remove what lies outside the options' window and steps.
 
     Host events stay where they touch the window, launches where they start in it, kernels where
     their launch (else they themselves) start in it, steps where they lie in it whole.
 
+    :param unmatched: what there is to say of a step pattern that no name matches.
     :raises CbTraceError: the options name no time or no step of this trace.
     """
-    window = _window(connection, first_ns, options)
+    window = _window(connection, first_ns, options, unmatched)
     if window is None:
         return []
     low, high = window
@@ -34,7 +39,10 @@ def select_part(
 
 
 def _window(
-    connection: duckdb.DuckDBPyConnection, first_ns: int, options: LoadOptions
+    connection: duckdb.DuckDBPyConnection,
+    first_ns: int,
+    options: LoadOptions,
+    unmatched: str | None,
 ) -> tuple[int, int] | None:
     window = None
     if options.window_ns is not None:
@@ -45,12 +53,14 @@ def _window(
             )
         window = first_ns + low, first_ns + high
     if options.steps is not None:
-        steps = _steps(connection, options.steps)
+        steps = _steps(connection, options.steps, unmatched)
         window = steps if window is None else (max(window[0], steps[0]), min(window[1], steps[1]))
     return window
 
 
-def _steps(connection: duckdb.DuckDBPyConnection, steps: tuple[int, int]) -> tuple[int, int]:
+def _steps(
+    connection: duckdb.DuckDBPyConnection, steps: tuple[int, int], unmatched: str | None
+) -> tuple[int, int]:
     sql.run(connection, sql.text("numbered_step"))
     low, high = sql.row(
         connection,
@@ -61,7 +71,7 @@ def _steps(connection: duckdb.DuckDBPyConnection, steps: tuple[int, int]) -> tup
     )
     if low is None:
         first, last = sql.row(connection, "SELECT min(number), max(number) FROM numbered_step")
-        known = "it has no steps" if first is None else f"its steps are {first}-{last}"
+        known = unmatched or "it has no steps" if first is None else f"its steps are {first}-{last}"
         raise CbTraceError(
             f"no step {steps[0]}-{steps[1]} in this trace; {known}",
             hint="see the names in the trace, or name steps by a pattern",

@@ -41,8 +41,13 @@ class Job:
     options: LoadOptions
 
 
-def report(job: Job, decoder: Decoder, span: Span, drops: list[Drop]) -> LoadReport:
-    """Gather what happened, in a fixed order."""
+def report(
+    job: Job, decoder: Decoder, span: Span, drops: list[Drop], unmatched: str | None
+) -> LoadReport:
+    """Gather what happened, in a fixed order.
+
+    :param unmatched: what there is to say of a step pattern that no name matches.
+    """
     source, document = decoder.text.source, decoder.text.document
     header = parse_header(document.before, document.after)
     truncated = source.truncated or not document.closed
@@ -71,7 +76,7 @@ def report(job: Job, decoder: Decoder, span: Span, drops: list[Drop]) -> LoadRep
         truncated=truncated,
         damage=source.damage or decoder.damage or _nothing_read(span, decoder),
         drops=tuple(drops),
-        notes=_notes(job, (span.slices, kernels, launches, steps), unlinked, drops),
+        notes=_notes(job, (span.slices, kernels, launches, steps), unlinked, drops, unmatched),
     )
 
 
@@ -136,7 +141,11 @@ def _unrecorded(job: Job) -> list[Drop]:
 
 
 def _notes(
-    job: Job, counts: tuple[int, int, int, int], unlinked: int, drops: list[Drop]
+    job: Job,
+    counts: tuple[int, int, int, int],
+    unlinked: int,
+    drops: list[Drop],
+    unmatched: str | None,
 ) -> tuple[str, ...]:
     """What a reader of the figures must know about this trace."""
     slices, kernels, launches, steps = counts
@@ -156,5 +165,5 @@ def _notes(
     if not steps:
         part = job.options.window_ns is not None
         what = "no whole step in this window" if part else "no steps in this trace"
-        notes.append(f"{what}: the whole {'window' if part else 'trace'} is one step")
+        notes.append(f"{unmatched or what}: the whole {'window' if part else 'trace'} is one step")
     return tuple(notes)

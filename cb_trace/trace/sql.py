@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cb_trace.errors import CbTraceError
@@ -14,6 +14,7 @@ from cb_trace.errors import CbTraceError
 if TYPE_CHECKING:
     import duckdb
 
+_FOLDER = Path(__file__).with_name("sql")
 _PARAMETER = re.compile(r"\$([a-z][a-z0-9_]*)")
 _NEEDS_EACH = re.compile(r"\$|^(?:DELETE|UPDATE)", re.MULTILINE)
 _END = re.compile(r";\s*(?:\n|\Z)")
@@ -32,7 +33,7 @@ _SETTINGS: dict[str, Any] = {
 @cache
 def text(name: str) -> str:
     """The text of ``sql/NAME.sql``."""
-    return (files("cb_trace.trace") / "sql" / f"{name}.sql").read_text(encoding="utf-8")
+    return (_FOLDER / f"{name}.sql").read_text(encoding="utf-8")
 
 
 def run(connection: duckdb.DuckDBPyConnection, script: str, **parameters: Any) -> int:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
 
+from cb_trace.errors import CbTraceError
 from cb_trace.trace import LoadOptions, LoadReport
 from tests.kineto import Event, annotation, event, kernel, launch, op, write_trace
 from tests.trace.conftest import Loader
@@ -267,6 +270,29 @@ def test_row_38_steps_by_name(
     assert report.steps == found
     said = "no steps in this trace: the whole trace is one step" in report.notes
     assert said == (found == 0)
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        ([], "nothing, as this trace has no annotations"),
+        (["b", "a", "b"], "none of the 2 names of annotations (b, a)"),
+        (["d", "c", "b" * 41, "a"], f"none of the 4 names of annotations (d, c, {'b' * 39}…, …)"),
+    ],
+)
+def test_a_step_pattern_that_matches_nothing_is_told_the_names(
+    names: list[str], said: str, tmp_path: Path, load: Loader
+) -> None:
+    events = [annotation(name, 10 * i + 1, 8) for i, name in enumerate(names)]
+    path = write_trace(tmp_path / "t.json", [*events, op("x", 99, 1)])
+    options = LoadOptions(step_pattern="^it")
+    part = f"the step pattern '^it' matches {said}"
+    assert load(path, options=options).notes == (f"{part}: the whole trace is one step",)
+    window = replace(options, window_ns=(0, 50_000))
+    found = load(path, trace_id=1, options=window).notes
+    assert found == (f"{part}: the whole window is one step",)
+    with pytest.raises(CbTraceError, match=re.escape(f"no step 1-2 in this trace; {part}")):
+        load(path, trace_id=2, options=replace(options, steps=(1, 2)))
 
 
 def test_row_38_nested_ranges_count_once(

@@ -21,4 +21,3 @@ CREATE OR REPLACE TEMP TABLE raw_total (
   first_ns BIGINT, last_start_ns BIGINT, last_end_ns BIGINT, fractions BIGINT,
   unusable BIGINT
 );
-ATTACH IF NOT EXISTS ':memory:' AS stage;
