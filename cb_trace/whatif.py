@@ -52,9 +52,11 @@ class Outcome:
     then_ns: int
     low_ns: int  # bounds of then_ns
     high_ns: int
-    saved_ns: int  # what the step would lose; of a module taken out its marginal cost
-    saved_low_ns: int
-    saved_high_ns: int
+    # What the step would lose; of a module taken out its marginal cost. None where ``then_ns`` is a
+    # prediction that has not seen the bare step, and so no change of it.
+    saved_ns: int | None = None
+    saved_low_ns: int | None = None
+    saved_high_ns: int | None = None
 
 
 def parse_setting(text: str) -> Wish:
@@ -134,9 +136,8 @@ def with_overheads_of(profile: Path, others: Sequence[Path]) -> Outcome:
     ]
     count = f"{len(others)} other recording{'s' * (len(others) > 1)}"
     bare = recorded.bare["eager"].median_ns
-    then, low, high = (round(ns) for ns in (np.median(lengths), min(lengths), max(lengths)))
-    saved = (bare - then, bare - high, bare - low)
-    return Outcome(f"host overheads of {count}", "eager", bare, then, low, high, *saved)
+    figures = (round(ns) for ns in (np.median(lengths), min(lengths), max(lengths)))
+    return Outcome(f"host overheads of {count}", "eager", bare, *figures)
 
 
 def _overheads(profile: Path) -> pl.DataFrame:

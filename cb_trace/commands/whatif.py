@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import astuple
 from pathlib import Path
 
 import click
@@ -82,8 +83,7 @@ def command(
         (
             found.change,
             found.deployment,
-            *(ns / 1e3 for ns in (found.now_ns, found.then_ns, found.low_ns, found.high_ns)),
-            *(ns / 1e3 for ns in (found.saved_ns, found.saved_low_ns, found.saved_high_ns)),
+            *(None if ns is None else ns / 1e3 for ns in astuple(found)[2:]),
         )
         for found in outcomes
     ]

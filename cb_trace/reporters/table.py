@@ -313,7 +313,7 @@ def print_result(result: Result, console: Console) -> None:
         values = [row[number] for row in result.rows]
         known = [value for value in values if value is not None]
         whole = not name.endswith(MEASURED) and all(map(_is_whole, known))
-        numeric = bool(known) and all(isinstance(value, int | float) for value in known)
+        numeric = all(isinstance(value, int | float) for value in known)
         table.add_column(
             Text(plain(name, LONGEST_CELL)),
             justify="right" if numeric else "left",
