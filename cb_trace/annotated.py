@@ -31,12 +31,14 @@ def write_annotated(
     *,
     modules: Sequence[str] = (),
     whole: bool = True,
+    rank: int | None = None,
 ) -> Annotated:
     """Write the annotated trace of a profile; see :func:`cb_trace.reporters.perfetto.annotate`.
 
-    :raises CbTraceError: unknown module, or the trace file is gone or another one.
+    :param rank: of several ranks this one's trace, by default that of the lowest.
+    :raises CbTraceError: unknown module or rank, or the trace file is gone or another one.
     """
-    source = find_source(connection, profile)
+    source = find_source(connection, profile, rank)
     counters = idle_counters(connection, source)
     return annotate(connection, source, target, modules=modules, whole=whole, counters=counters)
 

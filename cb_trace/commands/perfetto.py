@@ -35,6 +35,7 @@ _TRAP = (
     "[default: the root, and everything]",
 )
 @click.option("--whole", is_flag=True, help="With -m: keep the whole trace.")
+@click.option("--rank", type=click.IntRange(min=0), help="Of several ranks, this one.")
 @click.option(
     "-o", "output", type=FilePath, help="File to write. [default: PROFILE.annotated.json.gz]"
 )
@@ -54,6 +55,7 @@ def command(
     profile: Path,
     modules: tuple[str, ...],
     whole: bool,
+    rank: int | None,
     output: Path | None,
     force: bool,
     opened: bool,
@@ -74,7 +76,7 @@ def command(
     with open_profile(profile) as connection:
         free_target(target, force=force)
         written = write_annotated(
-            connection, profile, target, modules=modules, whole=whole or not modules
+            connection, profile, target, modules=modules, whole=whole or not modules, rank=rank
         )
     _report(written, target)
     if folder is not None:

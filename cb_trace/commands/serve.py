@@ -48,7 +48,7 @@ def command(*, profile: Path, port: int, rank: int | None, ui: Path | None, open
 
     folder = find_ui(ui)
     with open_profile(profile) as connection, tempfile.TemporaryDirectory() as scratch:
-        site = _site(connection, profile, rank, folder, Path(scratch))
+        site = site_of(connection, profile, rank, folder, Path(scratch))
         with open_report_server(port, site) as server:
             click.echo(server.address)
             say("Ctrl-C ends it" + ("" if folder else "; no Perfetto UI at hand"))
@@ -57,13 +57,14 @@ def command(*, profile: Path, port: int, rank: int | None, ui: Path | None, open
             server.serve_forever()
 
 
-def _site(
+def site_of(
     connection: DuckDBPyConnection,
     profile: Path,
     rank: int | None,
     folder: Path | None,
     scratch: Path,
 ) -> Site:
+    """The page of a rank, and its trace when somebody asks for it."""
     from cb_trace.annotated import write_annotated
     from cb_trace.reporters.html import render_report
     from cb_trace.reporters.html_data import read_report
@@ -77,7 +78,7 @@ def _site(
     @cache
     def trace() -> Path:
         target = scratch / "annotated.json.gz"
-        write_annotated(connection.cursor(), profile, target)
+        write_annotated(connection.cursor(), profile, target, rank=rank)
         return target
 
     page = render_report(document, live=True)

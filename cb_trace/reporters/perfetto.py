@@ -48,12 +48,14 @@ class Counter:
     steps: Sequence[tuple[int, float]]
 
 
-def find_source(connection: Connection, profile: Path) -> Source:
-    """The trace to annotate: the full pass as recorded, rank 0 first.
+def find_source(connection: Connection, profile: Path, rank: int | None = None) -> Source:
+    """The trace to annotate: the full pass as recorded, of a rank, by default the lowest.
 
     :raises CbTraceError: the profile holds none, or the file is gone.
     """
-    found = fetch(connection, "perfetto_source")
+    found = fetch(connection, "perfetto_source", rank=rank)
+    if not found and rank is not None:
+        raise CbTraceError(f"{profile} holds no trace of rank {rank}", hint="leave --rank out")
     if not found:
         raise CbTraceError(f"{profile} holds no trace of a full pass", hint="record one")
     row = found[0]

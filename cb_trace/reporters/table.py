@@ -209,7 +209,9 @@ def footer_lines(comparison: Comparison) -> list[str]:
         lines.insert(0, f"{plain(first.path or first.class_name, 60)}: {comparison.verdict}")
     if comparison.asked and comparison.rows and comparison.rows[0].record["perfetto_url"]:
         link = plain(comparison.rows[0].record["perfetto_url"], 400)
-        lines.append(f"in Perfetto, while 'cb-trace perfetto PROFILE --open' serves it: {link}")
+        rank = f" --{one}" if (one := _rank(comparison)) else ""
+        serving = f"cb-trace perfetto PROFILE{rank} --open"
+        lines.append(f"in Perfetto, while '{serving}' serves it: {link}")
     if not comparison.rows:
         lines.append(NO_MODULES)
     elif not comparison.replayed:

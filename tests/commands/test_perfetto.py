@@ -12,6 +12,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from cb_trace.bundle import file_sha256, open_bundle, write_bundle
+from cb_trace.commands.serve import site_of
+from cb_trace.store import open_profile
 from tests.bundles import run_record, write_net_bundle
 from tests.commands.conftest import TRACE
 from tests.commands.running import Cli
@@ -210,3 +212,28 @@ def test_trace_that_is_gone_or_another(cli: Cli, traced: Path) -> None:
     assert not traced.with_name("traced.annotated.json.gz").exists()
     trace.write_bytes(content)
     assert cli("perfetto", traced).status == 0
+
+
+def test_of_several_ranks_the_trace_is_that_of_the_one_named(cli: Cli, tmp_path: Path) -> None:
+    folder = tmp_path / "ranks"
+    folder.mkdir()
+    for rank in range(2):
+        info = {"rank": rank, "world_size": 2}
+        events = [*TRACE, kernel(f"of rank {rank}", 5_000, 1, 0)]
+        write_trace(folder / f"rank{rank}.json", events, distributedInfo=info)
+    profile = tmp_path / "ranks.duckdb"
+    assert cli("ingest", folder, "-o", profile).status == 0
+    for rank, more in ((0, ()), (1, ("--rank", "1"))):
+        target = tmp_path / f"{rank}.json"
+        assert cli("perfetto", profile, "-o", target, *more).status == 0
+        names = {event["name"] for event in json.loads(target.read_text("utf-8"))["traceEvents"]}
+        assert {name for name in names if name.startswith("of rank")} == {f"of rank {rank}"}
+    outcome = cli("perfetto", profile, "-o", tmp_path / "no.json", "--rank", "2")
+    assert outcome.status == 2
+    assert "holds no trace of rank 2" in outcome.err
+    module = json.loads(cli("compare", profile, "--format", "json").out)["rows"][0]["path"]
+    shown = cli("compare", profile, "--rank", "1", "-m", module).out
+    assert "while 'cb-trace perfetto PROFILE --rank 1 --open' serves it" in shown
+    with open_profile(profile) as connection:
+        site = site_of(connection, profile, 1, None, tmp_path)
+        assert b'"of rank 1"' in gzip.decompress(site.trace().read_bytes())

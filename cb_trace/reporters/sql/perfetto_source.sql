@@ -1,4 +1,5 @@
 -- The trace to annotate: the full pass as recorded, rank 0 first.
+-- $rank (NULL: any)
 SELECT
   trace.trace_id,
   trace.run_id,
@@ -9,6 +10,6 @@ SELECT
   trace.path,
   trace.sha256
 FROM trace
-WHERE trace.role IN ('context', 'foreign')
+WHERE trace.role IN ('context', 'foreign') AND ($rank IS NULL OR trace.rank = $rank)
 ORDER BY trace.role, trace.rank, trace.trace_id
 LIMIT 1
