@@ -118,9 +118,10 @@ def test_targets_are_refused_before_anything_runs(tmp_path: Path) -> None:
         cb_trace.profile(Net(), path=tmp_path / "net.zip")
 
 
-@pytest.fixture
-def profile(tmp_path: Path) -> Iterator[cb_trace.Profile]:
-    with cb_trace.open(write_profile(tmp_path / "p.duckdb", base_rows())) as opened:
+@pytest.fixture(scope="module")
+def profile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[cb_trace.Profile]:
+    path = write_profile(tmp_path_factory.mktemp("written") / "p.duckdb", base_rows())
+    with cb_trace.open(path) as opened:
         yield opened
 
 

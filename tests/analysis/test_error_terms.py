@@ -351,7 +351,7 @@ owner = st.sampled_from([None, ROOT, A, B, C, D, {A: 0.5, None: 0.5}, {B: 0.3, C
         st.integers(0, 11), st.lists(st.integers(0, 50), min_size=2, max_size=2), max_size=8
     ),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_the_terms_close_to_the_nanosecond(  # noqa: PLR0917 - as hypothesis calls it
     events: list[Any],
     records: list[Any],

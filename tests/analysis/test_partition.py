@@ -268,7 +268,7 @@ kernels = st.lists(st.tuples(owner, st.integers(0, 130), st.integers(0, 40)), ma
     device_type=st.sampled_from(["cuda", "cpu", None]),
     overlap=st.sampled_from(["first", "equal"]),
 )
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_the_parts_sum_to_the_bare_step(
     events: list[Any], steps: int, bare_ns: int, device_type: str | None, overlap: str
 ) -> None:
@@ -340,7 +340,7 @@ def test_idle_stretches_lie_where_nothing_runs_with_their_kind() -> None:
     ]
 
 
-@settings(deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 90), st.integers(1, 30)), max_size=8))
 def test_idle_stretches_sum_to_the_idle_of_the_partition(kernels: list[tuple[int, int]]) -> None:
     timeline = Timeline().step(0, 130)

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from cb_trace.conduct import ingest
 from cb_trace.reporters.html import render_report
 from cb_trace.reporters.html_data import read_report
 from cb_trace.reporters.html_diff import Side, read_diff_report
 from cb_trace.store import open_profile
-from tests.conftest import ROOT
+from tests.conftest import SAMPLES, Ingested
 from tests.reporters.pairs import write_pair
 from tests.web.browser import Browser, Page, find_browser
 from tests.web.profiles import full_profile
 
-SAMPLE = ROOT / "sample_traces" / "nanogpt_gpt2_b1_s64_bf16.zip"
+SAMPLE = SAMPLES / "nanogpt_gpt2_b1_s64_bf16.zip"
 
 
 @pytest.fixture(scope="session")
@@ -44,12 +44,11 @@ def report(profile: Path) -> str:
 
 
 @pytest.fixture(scope="session")
-def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The profile of a recording that ships, made here; its trace is beside it."""
-    folder = tmp_path_factory.mktemp("sample")
-    shutil.copy(SAMPLE, folder)
-    ingest(folder / SAMPLE.name, folder / "sample.duckdb")
-    return folder / "sample.duckdb"
+def sample(ingested: Ingested) -> Path:
+    """The profile of a recording that ships, in a folder where a page can be written beside it."""
+    made = ingested(SAMPLE)
+    beside = tempfile.mkdtemp(prefix="web-", dir=made.parent.parent)  # as far from its trace
+    return Path(shutil.copy(made, Path(beside) / "sample.duckdb"))
 
 
 @pytest.fixture(scope="session")
