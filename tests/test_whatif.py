@@ -72,6 +72,24 @@ def test_what_is_saved_without_a_module_is_its_marginal_cost(
     assert [o.now_ns - o.then_ns for o in found] == [ns for _, ns, _, _ in stored]
 
 
+def test_bounds_on_a_cpu_hold_the_figures(tmp_path: Path) -> None:
+    """Of a module inside another that changes too, only what is left of it comes or goes."""
+    samples = [
+        StepSamples(kind="bare", deployment="eager", ns=[80_000 + k * 700 for k in range(9)])
+    ]
+    write_net_bundle(tmp_path / "net", step_samples=samples, run=run_record(device_type="cpu"))
+    profile = ingest(tmp_path / "net", tmp_path / "net.duckdb").profile
+    doubled, without, both = what_if(profile, [Wish("set", "", 2.0), Wish("remove", "fc")])
+    for found in (doubled, without, both):
+        assert found.low_ns <= found.then_ns <= found.high_ns
+        assert found.saved_low_ns <= found.saved_ns <= found.saved_high_ns  # type: ignore[operator]
+        assert found.saved_ns == found.now_ns - found.then_ns
+    assert doubled.then_ns == 2 * doubled.now_ns
+    assert both.then_ns == pytest.approx(2 * without.then_ns, abs=1)
+    (gone,) = what_if(profile, [Wish("remove", "")])
+    assert (gone.then_ns, gone.low_ns, gone.high_ns) == (0, 0, 0)
+
+
 def test_host_overheads_of_others(profile: Path, tmp_path: Path) -> None:
     found = with_overheads_of(profile, [profile, profile])
     assert (found.change, found.deployment) == ("host overheads of 2 other recordings", "eager")

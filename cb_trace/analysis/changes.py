@@ -25,7 +25,7 @@ from cb_trace.analysis.marginal import STEP, Scaled, removed
 from cb_trace.analysis.program import Program
 from cb_trace.analysis.shares import ancestors
 from cb_trace.analysis.simulate import simulate
-from cb_trace.analysis.stats import FloatArray, IntArray
+from cb_trace.analysis.stats import IntArray
 
 Kind = Literal["set", "remove", "fuse", "overlap"]
 
@@ -87,7 +87,7 @@ def changed_cost(
     the product of their factors.
 
     :param partition: the rows of one deployment.
-    :param bounds: its ``cost_bounds``, which hold for one change.
+    :param bounds: its ``cost_bounds``.
     """
     below, factors = ancestors(module), dict[int, float]()
     for change in changes:
@@ -98,32 +98,35 @@ def changed_cost(
         1.0 if owner is None else factors.get(owner, 1.0)
         for owner in partition["module_id"].to_list()
     ]
-    stays = np.asarray(times)
-    now, then = (round(float(np.dot(partition["ns"].to_numpy(), f))) for f in (stays**0, stays))
-    low, high = (
-        round(float(np.dot(partition[side].to_numpy(), stays))) for side in ("low_ns", "high_ns")
-    )
+    now = int(partition["ns"].sum())
+    then = round(float(np.dot(partition["ns"].to_numpy(), times)))
+    # The step is its roots' cost and what nobody owns. A module's factor beside that of its parent
+    # says how much of its cost comes or goes, so that nothing counts twice.
+    up = dict(module.select("module_id", "parent_id").iter_rows())
+    roots = {m: 1.0 for m, parent in up.items() if parent is None}
+    grows = {m: factors[m] - factors.get(up[m], 1.0) for m in {c.module_id for c in changes}}
+    lost = [_part(bounds, m, -part) for m, part in grows.items()]
+    left = [_part(bounds, m, part + grows.get(m, 0.0)) for m, part in roots.items()]
+    left += [_part(bounds, m, part) for m, part in grows.items() if m not in roots]
+    rest = int(partition.filter(pl.col("module_id").is_null())["ns"].sum())
+    then_low, then_high = _around(then - rest, left)
     return Answer(
-        now, then, low, high, now - then, *_saved_bounds(partition, bounds, stays, changes)
+        now, then, max(0, then_low + rest), then_high + rest, now - then, *_around(now - then, lost)
     )
 
 
-def _saved_bounds(
-    partition: pl.DataFrame, bounds: pl.DataFrame, stays: FloatArray, changes: Sequence[Change]
-) -> tuple[int, int]:
-    """Of one change those of the module's cost; of several the sums over what they change."""
-    if len(changes) == 1:
-        (change,) = changes
-        cost = bounds.filter(module_id=change.module_id)
-        cost = cost.filter(phase=STEP) if STEP in cost["phase"] else cost
-        goes = 1.0 - (0.0 if change.kind == "remove" else change.factor)
-        sides = [round(goes * int(cost[side].sum())) for side in ("low_ns", "high_ns")]
-    else:
-        sides = [
-            round(float(np.dot(partition[side].to_numpy(), 1.0 - stays)))
-            for side in ("low_ns", "high_ns")
-        ]
-    return min(sides), max(sides)
+def _part(bounds: pl.DataFrame, module_id: int, part: float) -> tuple[float, float]:
+    """The bounds of a module's cost, all phases together, times a factor of any sign."""
+    cost = bounds.filter(module_id=module_id)
+    cost = cost.filter(phase=STEP) if STEP in cost["phase"] else cost
+    low, high = (part * int(cost[side].sum()) for side in ("low_ns", "high_ns"))
+    return min(low, high), max(low, high)
+
+
+def _around(figure: int, sides: Sequence[tuple[float, float]]) -> tuple[int, int]:
+    """The sums of lower and upper bounds, the figure always between them."""
+    low, high = (round(sum(side[end] for side in sides)) for end in (0, 1))
+    return min(low, figure), max(high, figure)
 
 
 class _Tree:
