@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from cb_trace.errors import CbTraceError
-from cb_trace.reporters.modules import in_tree_order
+from cb_trace.reporters.modules import find_module, in_tree_order
+from cb_trace.reporters.safe_text import plain
 from cb_trace.reporters.sizes import with_sizes
 from cb_trace.reporters.sql_files import fetch
 
@@ -193,6 +194,7 @@ def read_comparison(connection: Connection, selection: Selection) -> Comparison:
     skipped = [Skipped(*r.values()) for r in fetch(connection, "compare_skipped", **given)]
     reasons = {(s.path, s.phase): s.reason for s in skipped}
     shown = [record for record in records if record["phase"] == phase]
+    _check_module(connection, run, selection.module, shown, phase)
     _link_containers(shown)
     parts = _parts(connection, run, deployment)
     steps = [StepTime(**r) for r in fetch(connection, "compare_steps", **given)]
@@ -258,6 +260,26 @@ def _chosen(what: str, wanted: str | None, present: Sequence[str], order: Sequen
         return wanted
     ranked = [value for value in order if value in present] + sorted(present)
     return ranked[0] if ranked else order[-1]
+
+
+def _check_module(
+    connection: Connection,
+    run: RunHead,
+    module: str | None,
+    shown: Sequence[dict[str, Any]],
+    phase: str,
+) -> None:
+    """Tell a module that did nothing in this phase from one that is not there."""
+    if module is None:
+        return
+    query = "SELECT path FROM module WHERE run_id = ?"
+    paths = {path for (path,) in connection.execute(query, [run.run_id]).fetchall()}
+    found = find_module(module, paths)
+    if all(record["path"] != found for record in shown):
+        raise CbTraceError(
+            f"module {plain(module, 80)!r} did nothing in the phase {phase}",
+            hint="'cb-trace query PROFILE module_tree' has the phases of each",
+        )
 
 
 def _link_containers(records: Sequence[dict[str, Any]]) -> None:

@@ -287,3 +287,12 @@ def test_a_trace_without_modules_says_how_to_have_them(tmp_path: Path) -> None:
     print_comparison(comparison, Console(file=text, width=100))
     assert "class" not in text.getvalue()  # no table without rows
     assert NO_MODULES in text.getvalue()
+
+
+def test_a_module_that_did_nothing_is_told_from_one_that_is_not_there(tmp_path: Path) -> None:
+    spare = {"module_id": 9, "run_id": RUN, "path": "spare", "parent_id": 0, "ordinal": 9}
+    file = write_profile(tmp_path / "p.duckdb", module=[spare])
+    with pytest.raises(CbTraceError, match="module 'spare' did nothing in the phase forward"):
+        read(file, Selection(module="spare"))
+    with pytest.raises(CbTraceError, match="no module 'spar' in this profile"):
+        read(file, Selection(module="spar"))
