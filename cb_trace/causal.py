@@ -83,8 +83,22 @@ def _changed(
 def _parts(
     run: Ingest, context: Context, replay: pl.DataFrame, host_span: pl.DataFrame
 ) -> analysis.Parts:
-    kernels = pl.DataFrame(run.connection.table("replay_kernel"))
-    return analysis.isolated_parts(replay, kernels, context.calls, context.module, host_span)
+    def rows(table: str) -> pl.DataFrame:
+        return pl.DataFrame(run.connection.table(table))
+
+    recorded = rows("run").filter(pl.col("run_id") == context.run_id)
+    return analysis.isolated_parts(
+        analysis.Measured(
+            replay=replay,
+            replay_kernel=rows("replay_kernel"),
+            module_call=context.calls,
+            module=context.module,
+            host_span=host_span,
+            cost=rows("cost"),
+            memory=rows("memory"),
+            cache_bytes=next(iter(recorded["l2_bytes"].to_list()), None),
+        )
+    )
 
 
 def append_sequence(run: Ingest, context: Context, traces: Sequence[int]) -> pl.DataFrame | None:

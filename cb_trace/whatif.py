@@ -236,12 +236,18 @@ def _recorded(connection: DuckDBPyConnection, run_id: str, module: pl.DataFrame)
     captured = _trace(connection, run_id, "capture")
     events = _events(connection, recorded, module)
     eager = events if captured is None else _events(connection, captured, module)
+    of_run = ("run_id = ?", run_id)
     parts = analysis.isolated_parts(
-        _rows(connection, "replay", "run_id = ?", run_id),
-        _rows(connection, "replay_kernel", "replay_id >= ?", 0),
-        eager.module_call,
-        module,
-        _later_rows(connection, "host_span", "run_id = ?", run_id),
+        analysis.Measured(
+            replay=_rows(connection, "replay", *of_run),
+            replay_kernel=_rows(connection, "replay_kernel", "replay_id >= ?", 0),
+            module_call=eager.module_call,
+            module=module,
+            host_span=_later_rows(connection, "host_span", *of_run),
+            cost=_rows(connection, "cost", *of_run),
+            memory=_rows(connection, "memory", *of_run),
+            cache_bytes=_rows(connection, "run", *of_run)["l2_bytes"].to_list()[0],
+        )
     )
     alone_ns = _times_alone(connection, run_id, recorded, events)
     return _Recorded(bare, eager, events, parts, alone_ns)

@@ -2,7 +2,10 @@
 
 The module's forward gives the output it had before (:mod:`cb_trace.replay.stand_in`), and the step
 without it is timed against the step as it is, in turn, so that drift of clocks and host meets both
-alike. With a faster module it is the same, but the module first works on a part of its batch
+alike. Where no gradients are recorded the others are given the recorded output in both: it lies
+elsewhere and has to be fetched from memory, which is no gain or loss of the module's.
+
+With a faster module it is the same, but the module first works on a part of its batch
 (:mod:`cb_trace.replay.on_part`). On CUDA both steps are also captured as CUDA graphs and timed so.
 All of it is bare: it must come before the first profiler.
 """
@@ -217,9 +220,11 @@ class Knockout:
         try:
             with self._untimed():
                 changed = self._way.changed(stand_in, job.path)
-            self._pairs(job, "eager", [(self._way.whole(stand_in), changed)], seconds)
+            beside = self._way.beside(stand_in)
+            whole = beside or self._way.whole(stand_in)
+            self._pairs(job, "eager", [(whole, changed)], seconds)
             if self._graphs is not None:
-                self._graph(job, self._graphs, stand_in, changed, seconds)
+                self._graph(job, self._graphs, beside, changed, seconds)
         finally:
             stand_in.remove()
 
@@ -254,10 +259,10 @@ class Knockout:
             raise UnfitError("a later operator writes into its output")
 
     def _graph(
-        self, job: Job, captures: Couples, stand_in: StandIn, changed: Side, seconds: float
+        self, job: Job, captures: Couples, beside: Side | None, changed: Side, seconds: float
     ) -> None:
         with self._untimed():
-            couples = captures.changed(changed, self._way.beside(stand_in))
+            couples = captures.changed(changed, beside)
             if isinstance(couples, str):
                 self.outcomes.append(Outcome(job, "graph", skipped=couples))
                 return

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         step_partition,
         step_parts,
     )
-    from cb_trace.analysis.parts import Parts, isolated_parts
+    from cb_trace.analysis.parts import Measured, Parts, isolated_parts
     from cb_trace.analysis.program import Program, StepEvents, programs
     from cb_trace.analysis.replays import other_calls, replay_figures, without_elsewhere
     from cb_trace.analysis.sequence import beside_others, times_alone
@@ -31,6 +31,7 @@ __all__ = [
     "BareStep",
     "Figures",
     "Interval",
+    "Measured",
     "Parts",
     "Program",
     "StepEvents",
@@ -63,7 +64,7 @@ _HOMES = {
     "marginal": ("marginal_costs", "with_together"),
     "overheads": ("host_overheads",),
     "partition": ("idle_stretches", "scaled_partition", "step_partition", "step_parts"),
-    "parts": ("Parts", "isolated_parts"),
+    "parts": ("Measured", "Parts", "isolated_parts"),
     "program": ("Program", "StepEvents", "programs"),
     "replays": ("other_calls", "replay_figures", "without_elsewhere"),
     "sequence": ("beside_others", "times_alone"),

@@ -23,6 +23,7 @@ import numpy as np
 
 from cb_trace.analysis.host_line import LAUNCH
 from cb_trace.analysis.program import Program, without_host
+from cb_trace.analysis.residency import Residency
 from cb_trace.analysis.sharing import speed
 from cb_trace.analysis.simulate import Variants, simulate
 from cb_trace.analysis.stats import FloatArray
@@ -45,9 +46,12 @@ class Scale:
     gap: float
     start_ns: float = 0.0  # of the host before all else; it goes with the work that leads nowhere
     together: float = 1.0  # how little kernels that run at once feel each other
+    residency: Residency | None = None  # what is gone leaves its place in the cache to the others
 
     def variants(self, host: FloatArray, device: FloatArray) -> Variants:
         """Variants on top of these factors; both of shape (owners, variants)."""
+        if self.residency is not None:
+            device = device * self.residency.factors(self.program, device)
         gap = np.full(host.shape[1], self.gap)
         start = self.start_ns * host[self.program.rest]
         together = np.full_like(gap, self.together)

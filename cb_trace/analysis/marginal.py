@@ -47,6 +47,9 @@ def scaled_steps(
     """Scale the programs of profiled steps to a deployment's bare step."""
 
     def one(program: Program, bare_ns: int | None) -> Scale:
+        return replace(scaled(program, bare_ns), residency=parts.residency)
+
+    def scaled(program: Program, bare_ns: int | None) -> Scale:
         program = with_carried(program, parts.alone_ns)
         if deployment == "graph":
             return graph_scale(program, bare_ns, parts.gap_ns, parts.together)

@@ -11,11 +11,29 @@ import polars as pl
 from cb_trace.analysis.carried import longest_alone
 from cb_trace.analysis.host_alone import HOST_BOUND, Factors, alone, host_factors
 from cb_trace.analysis.program import Owner
+from cb_trace.analysis.residency import Residency, residency
 from cb_trace.analysis.stats import FloatArray
 from cb_trace.bundle import Deployment
 
 DEFAULT_GAP_NS = 1_000.0
 HOST_LIMIT_NS = 10_000  # a graph of less work, back to back, takes what the host takes to launch it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """The frames that parts are read off (columns of :mod:`cb_trace.columns`), of one run.
+
+    Those that may be None are of what not every recording has.
+    """
+
+    replay: pl.DataFrame
+    replay_kernel: pl.DataFrame
+    module_call: pl.DataFrame
+    module: pl.DataFrame
+    host_span: pl.DataFrame | None = None
+    cost: pl.DataFrame | None = None
+    memory: pl.DataFrame | None = None
+    cache_bytes: int | None = None  # of the device's last level
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +50,7 @@ class Parts:
     )  # device, the longer of warm and cold
     # Of the host in the bare step, in modules' own forward code; no figure of modules alone.
     spent_ns: Mapping[int, float] = field(default_factory=dict)
+    residency: Residency | None = None  # in the last-level cache
     isolation_ns: Mapping[str, int] = field(default_factory=dict)  # innermost alone, by phase
 
     def host(self, owners: Sequence[Owner]) -> FloatArray:
@@ -63,13 +82,7 @@ class Parts:
         return (self.graph_gap_ns if deployment == "graph" else self.host_ratio) is not None
 
 
-def isolated_parts(
-    replay: pl.DataFrame,
-    replay_kernel: pl.DataFrame,
-    module_call: pl.DataFrame,
-    module: pl.DataFrame,
-    host_span: pl.DataFrame | None = None,
-) -> Parts:
+def isolated_parts(measured: Measured) -> Parts:
     """Read the parts off the replays of forward calls, and what the bare step's host spends.
 
     The host ratio is that of wall alone to duration under the profiler, over the innermost modules
@@ -78,10 +91,11 @@ def isolated_parts(
     keep the device busy for longer than the host takes to launch a graph: the median slope of all
     pairs, for a module that runs on several streams lies far off.
     """
+    replay, module_call, module = measured.replay, measured.module_call, measured.module
     forward = replay.filter((pl.col("phase") == "forward") & pl.col("skipped").is_null())
     hot = forward.filter(pl.col("condition") == "hot").drop_nulls("median_ns")
     inner = _innermost(hot, module)
-    gap, launch = _graph_line(forward, hot, replay_kernel)
+    gap, launch = _graph_line(forward, hot, measured.replay_kernel)
     every = alone(forward.filter(pl.col("condition") == "hot"), module_call)
     ran = set(module_call.drop_nulls("step")["module_id"].unique().to_list())
     return Parts(
@@ -91,8 +105,16 @@ def isolated_parts(
         launch_ns=launch,
         alone_ns=longest_alone(forward, inner),
         isolation_ns=_isolation(replay, module),
-        spent_ns={} if host_span is None else _spent(host_span),
+        spent_ns={} if measured.host_span is None else _spent(measured.host_span),
+        residency=_residency(measured, inner),
     )
+
+
+def _residency(measured: Measured, inner: pl.DataFrame) -> Residency | None:
+    cost, memory = measured.cost, measured.memory
+    if cost is None or memory is None:
+        return None
+    return residency(measured.cache_bytes, inner, measured.module, cost, memory)
 
 
 def _spent(host_span: pl.DataFrame) -> dict[int, float]:

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from cb_trace.analysis.marginal import marginal_costs
-from cb_trace.analysis.parts import Parts, isolated_parts
+from cb_trace.analysis.parts import Measured, Parts, isolated_parts
 from cb_trace.analysis.program import Program, StepEvents, programs
 from cb_trace.analysis.stats import BareStep, Interval
 from cb_trace.bundle import Deployment
@@ -277,7 +277,9 @@ def test_parts_come_from_the_innermost_modules() -> None:
         "module_call",
         *({"module_id": m, "phase": "forward", "step": 0, "dur_ns": 200} for m in (ROOT, B, C)),
     )
-    found = isolated_parts(replays, kernels, calls, MODULE)
+    found = isolated_parts(
+        Measured(replay=replays, replay_kernel=kernels, module_call=calls, module=MODULE)
+    )
     assert found.host_ratio == pytest.approx(0.25)
     assert found.graph_gap_ns == pytest.approx(2.0)  # (12 − 6) ÷ (5 − 2)
     assert found.launch_ns == pytest.approx(2.0)

@@ -1,0 +1,149 @@
+"""What a module leaves to the others in the last-level cache when it is taken out of the step.
+
+A step that brings more into the cache than fits finds little of it again in the next one: weights
+come from memory, and kernels that read them are as slow as after a flush. Without one of its
+modules the rest may fit. On an H200 a DLRM of some 54 MB a step lost 38 µs without its interaction,
+whose kernels take 20: the four large matrix products behind it became 7 to 12 % faster.
+
+Half of the cache counts as enough for all, all of it as enough for none, and a straight line
+between the two: an A100, H100 or H200 has its L2 in two parts, and what is read through the far
+part is kept in both (NVIDIA A100 whitepaper, "L2 cache"). Nothing in the line is fitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from cb_trace.analysis.program import Owner, Program
+from cb_trace.analysis.stats import FloatArray
+
+FORWARD = "forward"
+
+
+@dataclass(frozen=True, slots=True)
+class Residency:
+    """By module_id: what it brings into the cache in a step, and its device time alone, warm."""
+
+    cache_bytes: int
+    brings_bytes: dict[int, int]
+    output_bytes: dict[int, int]  # part of what it brings
+    warm_ns: dict[int, float]
+
+    def factors(self, program: Program, device: FloatArray) -> FloatArray:
+        """How much shorter kernels are for what is gone, shape (owners, variants).
+
+        1 throughout where there is work of another phase than the forward, since what a backward
+        brings is not known, and where kernels run at once: what they do to each other is no matter
+        of what the step before left.
+
+        :param device: factors on the owners' kernels, of that shape; 0 is gone.
+        """
+        forward = all(phase in (FORWARD, "") for _, phase in program.owners)
+        if not forward or program.streams > 1:
+            return np.ones_like(device)
+        brings = self._of(program.owners, self.brings_bytes)
+        whole = self._found(np.array([brings.sum()]))
+        left = brings @ (device > 0) + self._given(program, device > 0)
+        found = self._found(left)
+        more = np.where(whole < 1, (found - whole) / np.maximum(1 - whole, 1e-9), 0.0)
+        return 1 - self._colder(program)[:, None] * np.maximum(more, 0.0)
+
+    @staticmethod
+    def _of(owners: Sequence[Owner], figures: Mapping[int, int]) -> FloatArray:
+        ids = [-1 if module is None else module for module, _ in owners]
+        return np.array([float(figures.get(one, 0)) for one in ids])
+
+    def _given(self, program: Program, there: npt.NDArray[np.bool_]) -> FloatArray:
+        """Outputs that others still read, one a variant: of what is gone, the last one."""
+        last = np.full(len(program.owners), -1, np.int64)
+        np.maximum.at(last, program.share_owner, program.share_kernel)
+        gone = np.where(there, -1, last[:, None])
+        outputs = self._of(program.owners, self.output_bytes)
+        found: FloatArray = np.where((gone >= 0).any(axis=0), outputs[gone.argmax(axis=0)], 0.0)
+        return found
+
+    def _found(self, step_bytes: FloatArray) -> FloatArray:
+        """Which part of what the step before brought is still there."""
+        found: FloatArray = np.clip(2 - 2 * step_bytes / self.cache_bytes, 0.0, 1.0)
+        return found
+
+    def _colder(self, program: Program) -> FloatArray:
+        """Which part of each owner's kernel time a warm cache would save."""
+        parts = program.share * program.kernel_ns[program.share_kernel]
+        took = np.bincount(program.share_owner, parts, len(program.owners))
+        ids = [-1 if module is None else module for module, _ in program.owners]
+        warm = np.array([self.warm_ns.get(one, np.inf) for one in ids])
+        saved: FloatArray = np.maximum(took - warm, 0.0)
+        return np.divide(saved, took, out=np.zeros_like(saved), where=took > 0)
+
+
+def residency(
+    cache_bytes: int | None,
+    replay: pl.DataFrame,
+    module: pl.DataFrame,
+    cost: pl.DataFrame,
+    memory: pl.DataFrame,
+) -> Residency | None:
+    """Read it off the recording; None where the cache or the bytes are not known.
+
+    A module brings what it touches of its own parameters, which is no more than it moves beside its
+    output, and what it allocates; of what a parent allocates its children's part is taken off.
+
+    :param replay: of innermost modules, forward, in condition ``hot``: their device time is warm.
+    """
+    counted = (
+        _forward(cost)
+        .group_by("module_id")
+        .agg((pl.col("bytes_compulsory") * pl.col("calls")).sum())
+    )
+    held = (
+        _forward(memory)
+        .filter(pl.col("scope") == "context")
+        .group_by("module_id")
+        .agg(pl.col("peak_bytes", "output_bytes").max())
+    )
+    if not cache_bytes or not counted.height or not held.height:
+        return None
+    rows = (
+        module.select("module_id", "parent_id", "parameter_bytes")
+        .join(counted, on="module_id", how="left")
+        .join(held, on="module_id", how="left")
+        .with_columns(pl.col("bytes_compulsory", "peak_bytes", "output_bytes").fill_null(0))
+    )
+    below = rows.group_by(module_id="parent_id").agg(
+        inner_parameters=pl.col("parameter_bytes").sum(), inner_peak=pl.col("peak_bytes").sum()
+    )
+    own = rows.join(below, on="module_id", how="left", nulls_equal=False).with_columns(
+        pl.col("inner_parameters", "inner_peak").fill_null(0)
+    )
+    touched = pl.min_horizontal(
+        pl.col("parameter_bytes") - pl.col("inner_parameters"),
+        pl.col("bytes_compulsory") - pl.col("output_bytes"),
+    ).clip(lower_bound=0)
+    made = (pl.max_horizontal("peak_bytes", "output_bytes") - pl.col("inner_peak")).clip(0)
+    found = own.select("module_id", "output_bytes", brings=touched + made)
+    return Residency(
+        cache_bytes,
+        dict(found.select("module_id", "brings").iter_rows()),
+        dict(found.select("module_id", "output_bytes").iter_rows()),
+        _warm(replay),
+    )
+
+
+def _forward(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.filter(pl.col("phase") == FORWARD)
+
+
+def _warm(replay: pl.DataFrame) -> dict[int, float]:
+    """Device time a step alone, warm, by module; figures stand where they were measured."""
+    source = replay.filter(pl.col("replay_id") == pl.col("measured_id")).select(
+        "measured_id", ns="busy_ns"
+    )
+    rows = replay.drop("busy_ns").join(source, on="measured_id").drop_nulls("ns")
+    found = rows.group_by("module_id").agg(ns=(pl.col("calls") * pl.col("ns")).sum().cast(float))
+    return dict(found.select("module_id", "ns").iter_rows())
