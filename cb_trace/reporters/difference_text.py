@@ -220,12 +220,17 @@ def _change_record(name: str, change: Change) -> dict[str, Any]:
     return {
         **_figure_record(f"base_{name}", change.base),
         **_figure_record(f"new_{name}", change.new),
-        f"{name}_change_us": change.delta,
-        f"{name}_change_low_us": change.low,
-        f"{name}_change_high_us": change.high,
+        f"{name}_change_us": _to_ns(change.delta),
+        f"{name}_change_low_us": _to_ns(change.low),
+        f"{name}_change_high_us": _to_ns(change.high),
         f"{name}_change_ratio": change.ratio,
         f"{name}_within_noise": change.within_noise,
     }
+
+
+def _to_ns(us: float | None) -> float | None:
+    """Whole nanoseconds, which the figures were: their difference in floating point is not."""
+    return None if us is None else round(us, 3)
 
 
 def _figure_record(name: str, figure: Figure) -> dict[str, Any]:

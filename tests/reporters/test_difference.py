@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +22,7 @@ from cb_trace.reporters.difference import (
     read_difference,
     run_facts,
 )
-from cb_trace.reporters.difference_text import step_line
+from cb_trace.reporters.difference_text import difference_json, step_line
 from cb_trace.store import open_profile
 from tests.reporters.pairs import BASE_US, NEW_US, write_pair
 from tests.reporters.profiles import RUN, run_row, write_profile
@@ -175,3 +177,10 @@ def test_the_other_way_round_the_change_is_its_negative(base: Figure, new: Figur
     there, back = Change(base, new), Change(new, base)
     assert there.delta == pytest.approx(-(back.delta or 0))
     assert there.low == pytest.approx(-(back.high or 0))
+
+
+def test_a_written_change_has_no_noise_of_floating_point(tmp_path: Path) -> None:
+    step = Change(Figure(1020.1), Figure(1131.408))
+    assert step.delta != 111.308  # as doubles have it
+    written = json.loads(difference_json(replace(read(write_pair(tmp_path)), step=step)))
+    assert written["step"]["step_change_us"] == 111.308
