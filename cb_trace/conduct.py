@@ -120,9 +120,9 @@ def ingest(
     # the first blocks are unpacked while DuckDB is imported, and what comes after the trace is
     # imported while an empty profile is made and DuckDB reads: polars takes as long as a small one
     begun = nullcontext() if ours or source.is_dir() else Unpacked(source)
-    later = nullcontext() if ours else importing("duckdb", *_LATER)
-    with begun as text, later, store.create(target, force=force) as draft:
-        run = Ingest(draft.connection, target, load or LoadOptions(), overlap, progress)
+    later = nullcontext(_at_once) if ours else importing("duckdb", *_LATER)
+    with begun as text, later as imported, store.create(target, force=force) as draft:
+        run = Ingest(draft.connection, target, load or LoadOptions(), overlap, progress, imported)
         run_ids = (
             [_ingest_bundle(run, source)] if ours else ingest_foreign(run, source, capture, text)
         )
@@ -134,6 +134,10 @@ def ingest(
         device_ns=device_ns,
         unattributed_ns=unattributed_ns,
     )
+
+
+def _at_once() -> None:
+    """Nothing to wait for."""
 
 
 def _check_readable(source: Path) -> None:

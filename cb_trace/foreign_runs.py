@@ -97,6 +97,7 @@ def _load_foreign(
         options=run.load if role == "foreign" else LoadOptions(),
         text=text,
     )
+    run.imported()
     keep(run, run_id, report)
     return report
 
@@ -105,13 +106,15 @@ def _attribute_foreign(run: Ingest, trace_id: int, run_id: str, capture: Path | 
     """From a trace's events to the figures of its modules."""
     events = events_of(run, trace_id)
     with store.writing_ahead(run.connection):
-        module = _foreign_modules(run, events, run_id)
-        run.append("module", module)
+        own = module = _foreign_modules(run, events, run_id)
         graphs = None
         if capture is not None:
+            run.append("module", own)
             graphs = _foreign_capture(run, capture, trace_id + 1, run_id, module)
             module = graphs.module
         context = attribute(run, events, run_id, module, root_glue=False, source=graphs)
+        if capture is None:  # no sooner: an append waits for what is being written
+            run.append("module", own)
         # what the figures do not need goes: of five million events 80 MB
         events = replace(events, op=events.op.clear(), python_module=events.python_module.clear())
         context = replace(context, events=events)

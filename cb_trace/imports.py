@@ -47,8 +47,11 @@ def uncollected() -> Iterator[None]:
 
 
 @contextmanager
-def importing(*modules: str) -> Iterator[None]:
+def importing(*modules: str) -> Iterator[Callable[[], None]]:
     """Import modules while the block runs; for blocks that mostly wait for DuckDB.
+
+    It gets a function to wait for all of them: two threads that import what needs one another may
+    see the one half done.
 
     A thread that comes back from DuckDB waits a switch interval for the interpreter, 5 ms a
     statement by default.
@@ -56,7 +59,7 @@ def importing(*modules: str) -> Iterator[None]:
     thread = Thread(target=_import, args=modules)
     thread.start()
     try:
-        yield
+        yield thread.join
     finally:
         thread.join()
 

@@ -37,6 +37,7 @@ class Ingest:
     load: LoadOptions
     overlap: Overlap
     progress: Progress
+    imported: Callable[[], None]  # waits for what comes after the first trace
     reports: list[LoadReport] = field(default_factory=list)
 
     def append(self, table: str, frame: pl.DataFrame) -> None:

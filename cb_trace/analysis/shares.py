@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 
 WHOLE = 1 << 20  # a share of 1; parts of it keep durations up to two hours within int64
@@ -9,18 +10,19 @@ WHOLE = 1 << 20  # a share of 1; parts of it keep durations up to two hours with
 
 def ancestors(module: pl.DataFrame) -> pl.DataFrame:
     """Every module with itself and each of its ancestors: ``module_id``, ``ancestor_id``."""
-    parent = module.select("module_id", "parent_id")
-    known = module.select("module_id", ancestor_id="module_id")
-    levels = [known]
-    for _ in range(module.height):  # as deep as a chain of all of them; a cycle cannot hang it
-        known = known.join(
-            parent.select(ancestor_id="module_id", up="parent_id"), on="ancestor_id"
-        ).select("module_id", ancestor_id="up")
-        known = known.drop_nulls()
-        if known.is_empty():
+    own = module["module_id"].to_numpy()
+    row = dict(zip(own.tolist(), range(len(own)), strict=True))
+    up = np.array([row.get(parent, -1) for parent in module["parent_id"].to_list()], np.int64)
+    below = at = np.arange(len(own))
+    levels = [(below, at)]
+    for _ in range(len(own)):  # as deep as a chain of all of them; a cycle cannot hang it
+        known = up[at] >= 0
+        below, at = below[known], up[at[known]]
+        if not len(at):
             break
-        levels.append(known)
-    return pl.concat(levels)
+        levels.append((below, at))
+    module_id, ancestor_id = (own[np.concatenate(side)] for side in zip(*levels, strict=True))
+    return pl.DataFrame({"module_id": module_id, "ancestor_id": ancestor_id})
 
 
 def kernel_shares(kernel_module: pl.DataFrame) -> pl.DataFrame:

@@ -92,7 +92,7 @@ def _in_one_line(target: Path) -> Iterator[None]:
 
     try:
         yield
-    except (duckdb.IOException, duckdb.FatalException) as error:
+    except (duckdb.IOException, duckdb.FatalException, duckdb.TransactionException) as error:
         cause = str(error).splitlines()[0]
     except OSError as error:
         if error.errno not in _NO_ROOM:
