@@ -77,7 +77,7 @@ def _measured(output: Path | None, *, force: bool) -> tuple[list[Finding], list[
 def _print(found: list[Finding]) -> None:
     from rich.text import Text
 
-    from cb_trace.reporters.table import frame, print_table
+    from cb_trace.reporters.grid import frame, print_table
 
     table = frame()
     for head in ("", "found", "state", "remark"):

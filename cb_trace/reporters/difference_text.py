@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Any
 from cb_trace.columns import SCHEMA_VERSION
 from cb_trace.reporters import rows as plain_rows
 from cb_trace.reporters.difference import PHASES, TIMED, Change, Difference, DifferenceRow, Figure
+from cb_trace.reporters.grid import frame, print_table
 from cb_trace.reporters.safe_text import markdown_cell, plain
 from cb_trace.reporters.table import (
     LONGEST_NAME,
     NOT_MEASURED,
     PART_LABELS,
-    frame,
     microseconds,
     percent,
-    print_table,
 )
 
 if TYPE_CHECKING:

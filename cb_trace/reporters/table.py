@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cb_trace.reporters.comparison import Comparison, ModuleRow, StepTime, Unattributed
+from cb_trace.reporters.grid import GAP, NAME_ROOM, frame, print_table
 from cb_trace.reporters.rows import Result
 from cb_trace.reporters.safe_text import plain, shortened
 
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 NOT_MEASURED = "–"
 LONGEST_NAME = 120
 LONGEST_CELL = 200
-NAME_ROOM = 20  # what a name should have before figures are left out
-GAP = 3  # between columns: two of padding, one where a line could stand
 FIRST_FIGURE, FIRST_ISOLATED = 2, 4  # of COLUMNS
 MEASURED = ("_us", "_ratio")  # how columns end whose figures have decimals, whatever they are
 MOST_DIGITS = 1e15
@@ -343,47 +342,6 @@ def _cell(value: object, *, whole: bool) -> str:
     if whole:
         return f"{value:,.0f}"
     return f"{value:,.3f}" if value == 0 or 0.01 <= abs(value) < MOST_DIGITS else f"{value:.3g}"
-
-
-def frame() -> Table:
-    """An empty table in the house style."""
-    from rich import box
-    from rich.table import Table
-
-    return Table(
-        box=box.SIMPLE_HEAD,
-        show_edge=False,
-        pad_edge=False,
-        padding=(0, 2, 0, 0),
-        header_style="bold",
-    )
-
-
-def print_table(table: Table, console: Console) -> None:
-    """Print a table after an empty line; in a file without blanks at the ends of its lines."""
-    console.print()
-    if console.is_terminal:
-        console.print(table)
-    else:
-        console.file.write("".join(f"{line}\n" for line in _plain_lines(table)))
-
-
-def _plain_lines(table: Table) -> Iterator[str]:
-    """What rich would draw where nothing has to be cut, in a fiftieth of its time."""
-    from rich.cells import cell_len
-
-    columns = [[str(cell) for cell in (column.header, *column.cells)] for column in table.columns]
-    widths = [max(map(cell_len, column)) for column in columns]
-    right = [column.justify == "right" for column in table.columns]
-    for number, row in enumerate(zip(*columns, strict=True)):
-        blank = [" " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True)]
-        aligned = [
-            pad + cell if at_right else cell + pad
-            for cell, pad, at_right in zip(row, blank, right, strict=True)
-        ]
-        yield (" " * GAP).join(aligned).rstrip()
-        if number == 0:
-            yield "─" * (sum(widths) + GAP * (len(widths) - 1))
 
 
 def _say(console: Console, text: str, style: str = "") -> None:

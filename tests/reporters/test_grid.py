@@ -1,0 +1,41 @@
+"""Tables: names give way to a narrow terminal, figures never."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+import pytest
+from rich.console import Console
+from rich.text import Text
+
+from cb_trace.reporters.grid import frame, print_table
+
+FIGURES = ("2,213.866", "2,212.926", "0.940", "0.212")
+
+
+def printed(width: int | None, name: str = "inter_arch.deep_fm.dense_module.0") -> list[str]:
+    """The lines of a table of one name and four figures, in a terminal or a file."""
+    table = frame()
+    table.add_column("path", no_wrap=True, overflow="ellipsis")
+    for head in ("self_us", "busy_us", "idle_us", "share"):
+        table.add_column(head, justify="right", no_wrap=True, overflow="ellipsis")
+    table.add_row(Text(name), *map(Text, FIGURES))
+    text = StringIO()
+    options = {"force_terminal": True, "width": width, "color_system": None} if width else {}
+    print_table(table, Console(file=text, **options))  # type: ignore[arg-type]
+    return text.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("width", [30, 40, 60, 80, 200, None])
+def test_no_figure_is_cut(width: int | None) -> None:
+    *_, row = printed(width)
+    assert tuple(row.split()[-4:]) == FIGURES
+
+
+def test_names_give_way_before_lines_grow_too_long() -> None:
+    *_, row = printed(68)
+    assert len(row) <= 68
+    assert row.startswith("inter_arch.deep_fm")
+    assert "…" in row
+    *_, row = printed(40)
+    assert row.startswith("inter_arch.deep_fm.dense_module.0   ")  # too narrow for all of it
