@@ -41,11 +41,22 @@ def print_table(table: Table, console: Console) -> None:
 
 def _fit(table: Table, room: int) -> bool:
     """Let names give way, figures never: a figure without its end is another figure."""
-    for column, width in zip(table.columns, _widths(table), strict=True):
-        shortest = width if column.justify == "right" else min(width, column.max_width or NAME_ROOM)
-        column.min_width = shortest
-        room -= shortest + GAP
-    return room + GAP >= 0
+    widths = _widths(table)
+    names = {
+        place: min(widths[place], column.max_width or NAME_ROOM)
+        for place, column in enumerate(table.columns)
+        if column.justify != "right"
+    }
+    spare = room - sum(widths) - GAP * (len(widths) - 1)
+    while spare < 0:
+        place = max(names, key=lambda one: widths[one] - names[one], default=None)
+        if place is None or widths[place] == names[place]:
+            return False
+        widths[place] -= 1
+        spare += 1
+    for column, width in zip(table.columns, widths, strict=True):
+        column.min_width = column.max_width = width
+    return True
 
 
 def _widths(table: Table) -> list[int]:

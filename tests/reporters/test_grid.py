@@ -39,3 +39,16 @@ def test_names_give_way_before_lines_grow_too_long() -> None:
     assert "…" in row
     *_, row = printed(40)
     assert row.startswith("inter_arch.deep_fm.dense_module.0   ")  # too narrow for all of it
+
+
+def test_of_several_names_the_longest_gives_way_and_none_goes_missing() -> None:
+    table = frame()
+    for head in ("name", "question", "variables"):
+        table.add_column(head, no_wrap=True, overflow="ellipsis")
+    table.add_row("isolation_error", "Which modules look most different alone?" * 2, "n")
+    text = StringIO()
+    print_table(table, Console(file=text, force_terminal=True, width=80, color_system=None))
+    row = text.getvalue().splitlines()[-1]
+    assert len(row) <= 80
+    assert row.startswith("isolation_error   Which modules")
+    assert row.split()[-1] == "n"
