@@ -293,6 +293,7 @@ def _compare(
     import polars as pl
 
     from cb_trace import analysis
+    from cb_trace.analysis.verdicts import verdicts
 
     isolated = run.connection.execute("SELECT trace_id FROM trace WHERE role = 'isolated'")
     traces = [row[0] for row in isolated.fetchall()]
@@ -313,7 +314,7 @@ def _compare(
         device_type=device_type,
     )
     run.append("term", term)
-    verdict = analysis.verdicts(
+    verdict = verdicts(
         split.partition, split.cost_bounds, term, replay, context.module,
         run_id=context.run_id, device_type=device_type,
         knockout=knockout, marginal=marginal, speedup=speedup,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cb_trace.analysis.replays import other_calls, replay_figures, without_elsewhere
     from cb_trace.analysis.sequence import beside_others, times_alone
     from cb_trace.analysis.stats import BareStep, Interval, interval_stats
-    from cb_trace.analysis.verdicts import Figures, verdict, verdicts
+    from cb_trace.analysis.verdicts import Figures, verdict
 
 __all__ = [
     "BareStep",
@@ -52,7 +52,6 @@ __all__ = [
     "terms",
     "times_alone",
     "verdict",
-    "verdicts",
     "with_together",
     "without_elsewhere",
 ]
@@ -69,7 +68,7 @@ _HOMES = {
     "replays": ("other_calls", "replay_figures", "without_elsewhere"),
     "sequence": ("beside_others", "times_alone"),
     "stats": ("BareStep", "Interval", "interval_stats"),
-    "verdicts": ("Figures", "verdict", "verdicts"),
+    "verdicts": ("Figures", "verdict"),
 }
 __getattr__ = lazily(
     __name__,

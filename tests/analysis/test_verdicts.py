@@ -3,8 +3,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from cb_trace.analysis import Figures, Interval, verdict, verdicts
-from cb_trace.analysis.verdicts import Faster
+from cb_trace.analysis import Figures, Interval, verdict
+from cb_trace.analysis.verdicts import Faster, verdicts
 from tests.analysis.timelines import LIST, MODULE, A, B, D
 from tests.frames import frame
 
