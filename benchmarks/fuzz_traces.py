@@ -1,6 +1,6 @@
 """Feed broken traces to the loader: each loads with its invariants whole, or fails in one line.
 
-Every mutant follows from its number alone. In CI 400 run (tests/trace/test_fuzz.py); more by
+Every mutant follows from its number alone. In CI 2,000 run (tests/trace/test_fuzz.py); more by
 
     python -m benchmarks.fuzz_traces --mutants 50000 --first 0
 """

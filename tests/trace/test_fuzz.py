@@ -9,7 +9,7 @@ from benchmarks.fuzz_traces import mutant, run
 SHARD = 20  # of 0.2 s each; small enough to be spread over workers
 
 
-@pytest.mark.parametrize("shard", range(20))
+@pytest.mark.parametrize("shard", range(100))
 def test_mutants_load_whole_or_fail_in_one_line(shard: int) -> None:
     outcome = run(range(SHARD * shard, SHARD * (shard + 1)))
     assert outcome.failures == []
