@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 
 import click
 
+from cb_trace.commands.options import reader_gone
 from cb_trace.errors import CbTraceError
 from cb_trace.imports import uncollected
 from cb_trace.interrupts import of_interrupt, stopping_queries
@@ -54,7 +54,7 @@ class _Commands(click.Group):
             result = super().invoke(ctx)
             sys.stdout.flush()
         except BrokenPipeError:  # the reader has seen enough: `… | head`
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            reader_gone()
             return 0
         return result
 

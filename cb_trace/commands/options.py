@@ -139,10 +139,19 @@ def console() -> Console:
     """The terminal that results go to; plain text of any width where it is none."""
     from rich.console import Console
 
-    terminal = Console(highlight=False, markup=False, emoji=False)
+    class Patient(Console):
+        def on_broken_pipe(self) -> None:  # rich would end the program, with a threshold's status
+            raise BrokenPipeError
+
+    terminal = Patient(highlight=False, markup=False, emoji=False)
     if terminal.is_terminal:
         return terminal
-    return Console(highlight=False, markup=False, emoji=False, no_color=True, width=UNBOUNDED_WIDTH)
+    return Patient(highlight=False, markup=False, emoji=False, no_color=True, width=UNBOUNDED_WIDTH)
+
+
+def reader_gone() -> None:
+    """Write to nobody from here on: who read the output has seen enough (``… | head``)."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def put_out(
@@ -151,11 +160,15 @@ def put_out(
     show: Callable[[Found, Console], None],
     texts: Mapping[str, Callable[[Found], str]],
 ) -> None:
-    """Print a result as ``format_option`` has it."""
-    if output_format == "table":
-        show(found, console())
-    else:
-        click.echo(texts[output_format](found), nl=False)
+    """Print a result as ``format_option`` has it; what comes after, a verdict say, comes anyway."""
+    try:
+        if output_format == "table":
+            show(found, console())
+        else:
+            click.echo(texts[output_format](found), nl=False)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        reader_gone()
 
 
 def ratio_of(text: str) -> float:

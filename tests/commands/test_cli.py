@@ -104,3 +104,19 @@ def test_a_reader_that_leaves_early_is_no_error(small: Path) -> None:
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "range\n", "")
+
+
+@pytest.mark.parametrize("output_format", ["table", "json"])
+@pytest.mark.parametrize(("limit", "status"), [("9000%", 0), ("1%", 1)])
+def test_a_gate_holds_though_nobody_reads(
+    small: Path, output_format: str, limit: str, status: int
+) -> None:
+    command = f"{sys.executable} -m cb_trace compare {small} --format {output_format}"
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {command} --fail-above {limit} | true"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == status, done.stderr
+    assert ("error above" in done.stderr) is (status == 1)
