@@ -220,8 +220,8 @@ class Knockout:
         try:
             with self._untimed():
                 changed = self._way.changed(stand_in, job.path)
-            beside = self._way.beside(stand_in)
-            whole = beside or self._way.whole(stand_in)
+                beside = self._way.beside(stand_in)
+                whole = beside or self._way.whole(stand_in)  # which may compile it
             self._pairs(job, "eager", [(whole, changed)], seconds)
             if self._graphs is not None:
                 self._graph(job, self._graphs, beside, changed, seconds)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from cb_trace.bundle import KnockoutRecord, Manifest
+from cb_trace.bundle import KnockoutRecord, Manifest, open_bundle
 from cb_trace.capture.changed import _both_visits, _wants_visit
 from cb_trace.capture.options import RecordOptions
 from cb_trace.capture.record import record
@@ -35,7 +35,7 @@ def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("changed")
     recorded(
         folder / "net",
-        knockout=KnockoutOptions(top=1, paths=("1", "3"), budget_seconds=0.3, min_pairs=3),
+        knockout=KnockoutOptions(top=1, paths=("1", "3"), budget_seconds=1.5, min_pairs=3),
         speedups=(Job("0", 2), Job("2", 4), Job("3", 2)),
     )
     return ingest(folder / "net", folder / "net.duckdb").profile
@@ -47,20 +47,18 @@ def rows(profile: Path, sql: str) -> list[tuple[Any, ...]]:
 
 
 def test_every_module_asked_for_is_taken_out(profile: Path) -> None:
-    found = rows(
-        profile,
-        "SELECT path, samples >= 3, skipped FROM knockout JOIN module USING (module_id) "
-        "WHERE path IN ('1', '3') ORDER BY path",
-    )
-    assert found == [
-        ("1", True, None),
-        ("3", None, "its output shares memory with its inputs"),
-    ]
+    # Of the bundle: whether the step had the bare one's speed meanwhile is up to the machine.
+    records = open_bundle(profile.parent / "net").manifest.knockouts
+    found = {r.path: (len(r.base_ns) >= 3, r.skipped) for r in records if r.path in ("1", "3")}
+    assert found == {
+        "1": (True, None),
+        "3": (False, "its output shares memory with its inputs"),
+    }
     assert rows(profile, "SELECT count(*) FROM knockout") == [(3,)]
 
 
 def test_every_module_is_visited_in_every_turn(tmp_path: Path) -> None:
-    options = KnockoutOptions(paths=("1", "2", "3"), budget_seconds=0.3, min_pairs=9)
+    options = KnockoutOptions(paths=("1", "2", "3"), budget_seconds=1.5, min_pairs=9)
     manifest = recorded(tmp_path / "net", knockout=options)
     by_path = {record.path: record for record in manifest.knockouts}
     assert list(by_path) == ["1", "2", "3"]

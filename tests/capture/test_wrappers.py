@@ -56,7 +56,7 @@ def alone() -> Iterator[None]:
 def trained(model: nn.Module, folder: Path) -> Manifest:
     """Record training steps, and see what the trace and the model hold afterwards."""
     hooks = hook_count(model)
-    options = replace(TRAIN, replay=True, replay_seconds=2.0)
+    options = replace(TRAIN, replay=True, replay_seconds=5.0)
     manifest = record(Workload("m", model, (torch.randn(4, 8),)), folder, options)
     assert hook_count(model) == hooks
     assert [m.path for m in manifest.modules] == PATHS
