@@ -13,7 +13,7 @@ from cb_trace.trace.document import Document
 from cb_trace.trace.source import Source
 
 _GROUP = 12  # blocks of one statement: DuckDB reads one file a thread
-_FIRST_GROUP = 4  # few, so that decoding begins early
+_FIRST_GROUP = 6  # fewer: while the next is decoded they are sorted into their tables
 
 
 class Unpacked:
