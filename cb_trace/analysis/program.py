@@ -16,10 +16,11 @@ import polars as pl
 
 from cb_trace.analysis.device_order import Device, device_order
 from cb_trace.analysis.host_line import LAUNCH, HostLine, host_line
-from cb_trace.analysis.segments import T1, host_segments
+from cb_trace.analysis.segments import T1, T4, T5, host_segments
 from cb_trace.analysis.stats import FloatArray, IntArray
 
 Owner = tuple[int | None, str]  # module_id, phase; exclusive
+GENERATED = "inductor"  # how kernels of compiled code are given to modules
 NOBODY: Owner = (None, "")  # work that no module can be given; always the first owner
 
 
@@ -95,11 +96,11 @@ def programs(events: StepEvents, limit: int = 5) -> list[Program]:
 
 
 def _shares(kernel_module: pl.DataFrame) -> pl.DataFrame:
-    """``kernel_id, module_id, phase, share``; a row a kernel, module and phase."""
+    """``kernel_id, module_id, phase, share, generated``; a row a kernel, module and phase."""
     return (
         kernel_module.with_columns(pl.col("phase").fill_null(""))
         .group_by("kernel_id", "module_id", "phase")
-        .agg(pl.col("share").sum())
+        .agg(pl.col("share").sum(), generated=(pl.col("method") == GENERATED).any())
         .sort("kernel_id", "module_id", "phase")
     )
 
@@ -177,7 +178,7 @@ def _assembled(
     # Work outside every call is that of the kernel it leads to, if operators do it.
     plain = (line.owner < 0) & (line.segment < 0)
     leads = np.where(plain, rest, first[np.append(line.leads, -1)[line.item]])
-    work = np.where(work < 0, leads, work)
+    work = np.where((work < 0) | _of_generated(line, segments, owned), leads, work)
     before = np.searchsorted(line.item, np.arange(line.kind.size), side="right") - 1
     item_owner = np.where(line.kernel >= 0, first[line.kernel], work[before])
     # The cold start of the step comes first, and goes with nothing less than the whole.
@@ -208,6 +209,21 @@ def _assembled(
         share_owner=of_share,
         share=owned["share"].to_numpy().astype(np.float64),
     )
+
+
+def _of_generated(
+    line: HostLine, segments: pl.DataFrame, owned: pl.DataFrame
+) -> npt.NDArray[np.bool_]:
+    """Which stretches launch a kernel of compiled code, or lead from one launch to the next.
+
+    No call of a module stands around them but that of the compiled whole, and they go with the
+    kernel. What comes before the first launch (guards, inputs) and after the last is the whole's.
+    """
+    launching = np.append(segments["kind"].is_in([T4, T5]).to_numpy(), False).astype(np.bool_)
+    kernels = owned.filter("generated")["place"].unique().to_list()
+    leads = np.append(line.leads, -1)[line.item]
+    found: npt.NDArray[np.bool_] = launching[line.segment] & np.isin(leads, kernels)
+    return found
 
 
 def _between(line: HostLine, segments: pl.DataFrame) -> npt.NDArray[np.bool_]:

@@ -290,3 +290,29 @@ def test_a_gap_of_unknown_boundaries_lies_on_the_line_of_the_others() -> None:
     # In the operators 75, the gap 4; what lies in no segment, 230, shrinks as gaps do: by
     # (6 + 10) ÷ (20 + 20); and 100 outside everything.
     assert host_ns(program, pooled([line])) == 75 + 4 + 92 + 100
+
+
+def test_launches_of_compiled_code_are_of_the_modules_whose_kernels_they_launch() -> None:
+    def of(method: str) -> dict[int, int]:
+        timeline = Timeline().step(0, 500)
+        timeline.steps[-1]["thread"] = 1
+        timeline.call(ROOT, 0, 400)
+        for number, module in enumerate((A, B)):
+            timeline.launch(number, "cudaLaunchKernel", 130 + 50 * number, 20)
+            timeline.kernel(module, 155 + 50 * number, 10, launch_id=number)
+        for part in timeline.owners:
+            part["method"] = method
+        op = ops(("## Call CompiledFxGraph f ##", 100, 140))
+        (program,) = programs(
+            StepEvents(**timeline.frames(), launch=timeline.launch_frame(), op=op)
+        )
+        return {
+            module: int(program.work_ns[program.work_owner == row].sum())
+            for row, (module, _) in enumerate(program.owners)
+            if module is not None
+        }
+
+    # The first launch; the way to the second and that one. Guards before and what follows after
+    # are the whole's, as all of it is where a module's own call stands around its launches.
+    assert of("inductor") == {ROOT: 430, A: 20, B: 50}
+    assert of("range") == {ROOT: 500, A: 0, B: 0}
