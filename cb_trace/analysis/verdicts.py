@@ -6,7 +6,7 @@ is the one that ``compare`` and ``--fail-above`` go by (table ``cost_bounds``, v
 1. Not replayed alone: say so with the reason; the cost in the step is all there is. Where modules
    below it were, their sum and how much of its cost they make up; its own work is in no sum. All
    phases together are never replayed; where one of them was, that is said.
-2. isolated − cost not beyond noise: either number holds.
+2. isolated − cost not beyond noise: the two cannot be told apart.
 3. isolated above cost: name the terms that raise it (positive, beyond noise); believe the cost.
 4. isolated below cost: name what it leaves out (negative terms, beyond noise); believe the cost.
 
@@ -112,7 +112,7 @@ def _cost(figures: Figures) -> str:
     )
     difference = figures.isolated - figures.cost
     if _is_noise(difference):
-        held = f"believe the {believed}" if believed else "either number holds"
+        held = f"believe the {believed}" if believed else "the two cannot be told apart"
         return f"{alone}, {costs}: no difference beyond noise, {held}"
     causes = ", ".join(_causes(figures, difference.median_ns))
     if not causes:

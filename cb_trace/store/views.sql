@@ -100,10 +100,10 @@ COMMENT ON COLUMN compare.ts_ns IS
 COMMENT ON COLUMN compare.dur_ns IS 'Duration of that call or kernel, ns';
 COMMENT ON COLUMN compare.perfetto_url IS
     'Opens that call in Perfetto, while ''cb-trace perfetto'' serves the annotated trace';
-COMMENT ON COLUMN compare.calls IS 'Calls a step; 0 for a container that is never called';
+COMMENT ON COLUMN compare.calls IS 'Calls a step; 0 for a container that is never called, in a backward, and in compiled code';
 COMMENT ON COLUMN compare.kernels IS 'Device activities a step';
 COMMENT ON COLUMN compare.context_us IS 'Sum of kernel durations in context (K) a step, us';
-COMMENT ON COLUMN compare.busy_us IS 'Union of kernel intervals in context (U) a step, us';
+COMMENT ON COLUMN compare.busy_us IS 'Union of kernel intervals in context (U) a step, us; of a fused kernel the share';
 COMMENT ON COLUMN compare.exposed_us IS
     'Part of busy_us in which no kernel outside the module runs (X), us';
 COMMENT ON COLUMN compare.cost_us IS

@@ -60,7 +60,7 @@ def test_with_a_sequence_run_the_cache_is_named() -> None:
 def test_within_noise_either_holds() -> None:
     assert text(us(9.94, 1), us(10.2, 1), terms={"launch": us(5)}) == (
         "alone 10 µs, costs 9.9 µs in the CUDA-graphed step: "
-        "no difference beyond noise, either number holds"
+        "no difference beyond noise, the two cannot be told apart"
     )
 
 
