@@ -243,12 +243,13 @@ def main() -> None:
     parts = [range(at, min(at + 400, stop)) for at in range(given.first, stop, 400)]
     total = Outcome()
     with ProcessPoolExecutor(given.jobs) as pool:
-        for outcome in pool.map(run, parts):
+        for part, outcome in zip(parts, pool.map(run, parts), strict=True):
             total.loaded += outcome.loaded
             total.refused += outcome.refused
             total.failures += outcome.failures
             total.slowest = max(total.slowest, outcome.slowest)
             print(*outcome.failures, sep="\n", end="\n" if outcome.failures else "")
+            print(f"up to {part.stop - 1}: {len(total.failures)} failed", file=sys.stderr)
     print(f"{total.loaded} loaded, {total.refused.total()} refused, {len(total.failures)} failed")
     print(f"slowest {total.slowest[0]:.2f} s, mutant {total.slowest[1]}")
     for reason, count in total.refused.most_common():
