@@ -10,6 +10,7 @@ import polars as pl
 from cb_trace import analysis, attribution
 from cb_trace.analysis.changes import Answer, Change, changed_cost, changed_step
 from cb_trace.analysis.marginal import Scaled, scaled_steps
+from cb_trace.analysis.residency import cache_of
 from cb_trace.analysis.speedups import predicted_speedups
 from cb_trace.bundle import Deployment, Note
 from cb_trace.bundle_frames import note_frame
@@ -96,7 +97,7 @@ def _parts(
             host_span=host_span,
             cost=rows("cost"),
             memory=rows("memory"),
-            cache_bytes=next(iter(recorded["l2_bytes"].to_list()), None),
+            cache_bytes=cache_of(recorded),
         )
     )
 

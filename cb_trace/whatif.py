@@ -15,6 +15,7 @@ from cb_trace import analysis, attribution
 from cb_trace.analysis.changes import Answer, Change, Kind, changed_cost, changed_step
 from cb_trace.analysis.marginal import Scaled, scaled_steps
 from cb_trace.analysis.overheads import pooled, with_overheads
+from cb_trace.analysis.residency import cache_of
 from cb_trace.bundle import Deployment
 from cb_trace.bundle_frames import table_frame
 from cb_trace.errors import CbTraceError
@@ -246,7 +247,7 @@ def _recorded(connection: DuckDBPyConnection, run_id: str, module: pl.DataFrame)
             host_span=_later_rows(connection, "host_span", *of_run),
             cost=_rows(connection, "cost", *of_run),
             memory=_rows(connection, "memory", *of_run),
-            cache_bytes=_rows(connection, "run", *of_run)["l2_bytes"].to_list()[0],
+            cache_bytes=cache_of(_rows(connection, "run", *of_run)),
         )
     )
     alone_ns = _times_alone(connection, run_id, recorded, events)

@@ -23,7 +23,8 @@ def longest_alone(replay: pl.DataFrame, inner: pl.DataFrame) -> dict[int, float]
     """By module: what it keeps the device busy for alone, warm or cold, whichever is longer.
 
     :param replay: forward replays, none skipped.
-    :param inner: those of modules below which none was measured, in condition ``hot``.
+    :param inner: those of modules below which none was measured, in condition ``hot``, all calls
+        of each.
     """
     source = replay.filter(pl.col("replay_id") == pl.col("measured_id")).select(
         "measured_id", ns="busy_ns"
@@ -31,13 +32,13 @@ def longest_alone(replay: pl.DataFrame, inner: pl.DataFrame) -> dict[int, float]
     rows = (
         replay.filter(pl.col("condition").is_in(["hot", "cold"]))
         .join(inner.select("module_id").unique(), on="module_id", how="semi")
-        .join(source, on="measured_id")
-        .drop_nulls("ns")
+        .join(source, on="measured_id", how="left")
     )
     per_step = rows.group_by("module_id", "condition").agg(
-        ns=(pl.col("calls") * pl.col("ns")).sum()
+        ns=(pl.col("calls") * pl.col("ns")).sum(), unknown=pl.col("ns").null_count()
     )
-    both = per_step.group_by("module_id").agg(pl.col("ns").max(), pl.len())
+    known = per_step.filter(pl.col("unknown") == 0)
+    both = known.group_by("module_id").agg(pl.col("ns").max(), pl.len())
     return dict(both.filter(pl.col("len") == 2).select("module_id", "ns").iter_rows())
 
 

@@ -158,7 +158,9 @@ def _length(scale: Scale, changes: Sequence[Change], tree: _Tree, *, best: bool)
             stays = removed(program.owners, tree.module, [(change.module_id, STEP)])
             with_factor = change.factor if change.kind == "set" else 0.0
             factor *= np.where(stays == 0, with_factor, 1.0)
-    moved = replace(scale, program=program)
+    moved = scale
+    if program is not scale.program:  # of kernels made of several nobody has measured a warm one
+        moved = replace(scale, program=program, residency=None)
     return float(simulate(program, moved.variants(factor, factor))[0])
 
 

@@ -73,7 +73,7 @@ def host_factors(found: Mapping[int, Alone], module: pl.DataFrame, ran: set[int]
     difference, and held within four times of the whole either way. One without children that the
     device bounds has a bound: its host work takes no longer than its wall.
     """
-    children = _children(module, ran)
+    children = run_inside(module, ran)
     own: dict[int, float] = {}
     most: dict[int, float] = {}
     glue_ns, glue_profiled_ns = 0.0, 0.0
@@ -96,7 +96,7 @@ def host_factors(found: Mapping[int, Alone], module: pl.DataFrame, ran: set[int]
     return Factors(own, most, glue_ns / glue_profiled_ns if glue_profiled_ns else None)
 
 
-def _children(module: pl.DataFrame, ran: set[int]) -> dict[int, list[int]]:
+def run_inside(module: pl.DataFrame, ran: set[int]) -> dict[int, list[int]]:
     """The modules that ran by the nearest one above that did."""
     up: dict[int, int | None] = dict(module.select("module_id", "parent_id").iter_rows())
     children: dict[int, list[int]] = {}

@@ -96,18 +96,29 @@ def isolated_parts(measured: Measured) -> Parts:
     hot = forward.filter(pl.col("condition") == "hot").drop_nulls("median_ns")
     inner = _innermost(hot, module)
     gap, launch = _graph_line(forward, hot, measured.replay_kernel)
-    every = alone(forward.filter(pl.col("condition") == "hot"), module_call)
+    whole = _all_calls(replay)
+    every = alone(
+        forward.filter(condition="hot").join(whole, on="module_id", how="semi"), module_call
+    )
+    inner_whole = inner.join(whole, on="module_id", how="semi")
     ran = set(module_call.drop_nulls("step")["module_id"].unique().to_list())
     return Parts(
         host_ratio=_host_ratio(inner, module_call),
         factors=host_factors(every, module, ran),
         graph_gap_ns=gap,
         launch_ns=launch,
-        alone_ns=longest_alone(forward, inner),
+        alone_ns=longest_alone(forward, inner_whole),
         isolation_ns=_isolation(replay, module),
         spent_ns={} if measured.host_span is None else _spent(measured.host_span),
-        residency=_residency(measured, inner),
+        residency=_residency(measured, inner_whole),
     )
+
+
+def _all_calls(replay: pl.DataFrame) -> pl.DataFrame:
+    """Modules all of whose forward calls were measured: some of them tell nothing of a step."""
+    hot = replay.filter((pl.col("phase") == "forward") & (pl.col("condition") == "hot"))
+    partly = hot.filter(pl.col("skipped").is_not_null()).select("module_id")
+    return hot.select("module_id").unique().join(partly, on="module_id", how="anti")
 
 
 def _residency(measured: Measured, inner: pl.DataFrame) -> Residency | None:

@@ -2,7 +2,7 @@
 
 A step that brings more into the cache than fits finds little of it again in the next one: weights
 come from memory, and kernels that read them are as slow as after a flush. Without one of its
-modules the rest may fit. On an H200 a DLRM of some 54 MB a step lost 38 µs without its interaction,
+modules the rest may fit. On an H200 a DLRM of some 52 MB a step lost 38 µs without its interaction,
 whose kernels take 20: the four large matrix products behind it became 7 to 12 % faster.
 
 Half of the cache counts as enough for all, all of it as enough for none, and a straight line
@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from cb_trace.analysis.host_alone import run_inside
 from cb_trace.analysis.program import Owner, Program
 from cb_trace.analysis.stats import FloatArray
 
@@ -92,14 +93,17 @@ def residency(
     """Read it off the recording; None where the cache or the bytes are not known.
 
     A module brings what it touches of its own parameters, which is no more than it moves beside its
-    output, and what it allocates; of what a parent allocates its children's part is taken off.
+    output, and what each of its calls allocates; of what a parent allocates the part of the calls
+    inside is taken off.
 
-    :param replay: of innermost modules, forward, in condition ``hot``: their device time is warm.
+    :param replay: of innermost modules, forward, in condition ``hot``, all calls of each: their
+        device time is warm.
     """
     counted = (
         _forward(cost)
+        .filter(pl.col("call_index") >= 0)
         .group_by("module_id")
-        .agg((pl.col("bytes_compulsory") * pl.col("calls")).sum())
+        .agg((pl.col("bytes_compulsory") * pl.col("calls")).sum(), pl.col("calls").sum())
     )
     held = (
         _forward(memory)
@@ -109,29 +113,44 @@ def residency(
     )
     if not cache_bytes or not counted.height or not held.height:
         return None
-    rows = (
-        module.select("module_id", "parent_id", "parameter_bytes")
-        .join(counted, on="module_id", how="left")
-        .join(held, on="module_id", how="left")
+    called = (
+        counted.join(held, on="module_id", how="left")
         .with_columns(pl.col("bytes_compulsory", "peak_bytes", "output_bytes").fill_null(0))
+        .with_columns(pl.col("peak_bytes", "output_bytes") * pl.col("calls"))
     )
-    below = rows.group_by(module_id="parent_id").agg(
-        inner_parameters=pl.col("parameter_bytes").sum(), inner_peak=pl.col("peak_bytes").sum()
+    found = _brought(called, module)
+    return Residency(
+        cache_bytes,
+        dict(found.select("module_id", "brings").iter_rows()),
+        dict(found.select("module_id", "output_bytes").iter_rows()),
+        _warm(replay),
     )
-    own = rows.join(below, on="module_id", how="left", nulls_equal=False).with_columns(
-        pl.col("inner_parameters", "inner_peak").fill_null(0)
+
+
+def _brought(called: pl.DataFrame, module: pl.DataFrame) -> pl.DataFrame:
+    """``called`` with what each of its modules brings, those inside left out."""
+    outer = run_inside(module, set(called["module_id"].to_list()))
+    schema = {"module_id": called.schema["module_id"], "caller_id": called.schema["module_id"]}
+    pairs = [(inner, one) for one, below in outer.items() for inner in below]
+    made_inside = (
+        called.join(pl.DataFrame(pairs, schema=schema, orient="row"), on="module_id")
+        .group_by(module_id="caller_id")
+        .agg(inner_peak=pl.col("peak_bytes").sum())
+    )
+    held_inside = module.group_by(module_id="parent_id").agg(
+        inner_parameters=pl.col("parameter_bytes").sum()
     )
     touched = pl.min_horizontal(
         pl.col("parameter_bytes") - pl.col("inner_parameters"),
         pl.col("bytes_compulsory") - pl.col("output_bytes"),
     ).clip(lower_bound=0)
     made = (pl.max_horizontal("peak_bytes", "output_bytes") - pl.col("inner_peak")).clip(0)
-    found = own.select("module_id", "output_bytes", brings=touched + made)
-    return Residency(
-        cache_bytes,
-        dict(found.select("module_id", "brings").iter_rows()),
-        dict(found.select("module_id", "output_bytes").iter_rows()),
-        _warm(replay),
+    return (
+        called.join(module.select("module_id", "parameter_bytes"), on="module_id")
+        .join(held_inside, on="module_id", how="left", nulls_equal=False)
+        .join(made_inside, on="module_id", how="left", nulls_equal=False)
+        .with_columns(pl.col("parameter_bytes", "inner_parameters", "inner_peak").fill_null(0))
+        .with_columns(brings=touched + made)
     )
 
 
@@ -144,6 +163,17 @@ def _warm(replay: pl.DataFrame) -> dict[int, float]:
     source = replay.filter(pl.col("replay_id") == pl.col("measured_id")).select(
         "measured_id", ns="busy_ns"
     )
-    rows = replay.drop("busy_ns").join(source, on="measured_id").drop_nulls("ns")
-    found = rows.group_by("module_id").agg(ns=(pl.col("calls") * pl.col("ns")).sum().cast(float))
-    return dict(found.select("module_id", "ns").iter_rows())
+    rows = replay.drop("busy_ns").join(source, on="measured_id", how="left")
+    each = rows.group_by("module_id").agg(
+        ns=(pl.col("calls") * pl.col("ns")).sum().cast(float), unknown=pl.col("ns").null_count()
+    )
+    return dict(each.filter(pl.col("unknown") == 0).select("module_id", "ns").iter_rows())
+
+
+def cache_of(run: pl.DataFrame) -> int | None:
+    """Bytes of the cache of the device of one recording (a row of ``run``).
+
+    None where its step ran compiled: what that brings is not what was counted, uncompiled.
+    """
+    rows = run.filter(~pl.col("mode").str.contains("compile", literal=True))
+    return next(iter(rows["l2_bytes"].to_list()), None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import polars as pl
 import pytest
 
@@ -31,7 +33,7 @@ def begun(length: int = 100_000) -> Timeline:
 
 
 def run(
-    timeline: Timeline, owner: int, launched: int, start: int, dur: int, **more: int
+    timeline: Timeline, owner: int, launched: int, start: int, dur: int, **more: Any
 ) -> Timeline:
     """A kernel and its launch, which takes 2 µs and returns at ``launched``."""
     number = len(timeline.launches)
@@ -216,7 +218,7 @@ def test_the_step_from_its_parts() -> None:
 def test_a_sum_of_forwards_is_none_of_a_step_with_a_backward() -> None:
     timeline = begun(100_000)
     run(timeline, A, 10_000, 10_000, 5_000)
-    run(timeline, A, 40_000, 40_000, 9_000, phase="backward")  # type: ignore[arg-type]
+    run(timeline, A, 40_000, 40_000, 9_000, phase="backward")
     bare: dict[Deployment, BareStep] = {"graph": Interval(1, 1, 1)}
     alone: list[tuple[dict[str, int], int | None]] = [
         ({"forward": 7_000}, None), ({"forward": 7_000, "backward": 12_000}, 19_000),
