@@ -78,7 +78,10 @@ def _groups(sizes: Sequence[int], count: int) -> IntArray:
 
 def _of_captures(lost: IntArray, capture: IntArray) -> Interval:
     """Mean of the middle half of the captures' medians, with the tails of those of drawn ones."""
-    medians = np.array([np.median(lost[capture == one]) for one in np.unique(capture)])
+    each = np.unique(capture)
+    if each.size < FEW:  # of those at the speed of the bare step
+        return _median(lost, capture)
+    medians = np.array([np.median(lost[capture == one]) for one in each])
     rng = np.random.default_rng(0)
     drawn = medians[rng.integers(medians.size, size=(RESAMPLES, medians.size))]
     middle = int(np.floor(_middle_mean(medians[np.newaxis])[0]))

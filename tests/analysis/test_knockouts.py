@@ -90,6 +90,17 @@ def test_three_captures_are_too_few_to_tell_how_they_differ() -> None:
     assert found.median_ns == 110
 
 
+def test_captures_at_another_speed_leave_too_few_to_tell_how_they_differ() -> None:
+    # Eight pairs of one capture are at the speed of the bare step, three captures are not.
+    base, lost = [1000] * 8 + [2000] * 3, [80, 90, 100, 100, 100, 100, 110, 120, 7, 7, 7]
+    knocked = [ns - gone for ns, gone in zip(base, lost, strict=True)]
+    bare = Interval(1000, 1000, 1000)
+    found = paired_loss(base, knocked, bare, [11], [8, 1, 1, 1])
+    assert found == paired_loss(base[:8], knocked[:8], bare)
+    assert found is not None
+    assert found.low_ns < 100 < found.high_ns
+
+
 def test_few_samples_are_trusted_less() -> None:
     # Student's 97.5 % quantiles, 2.228 of 11 and 2.042 of 31, over 1.960, and √(n ÷ (n − 1)).
     assert _expanded(11) == pytest.approx(2.228 / 1.960 * (11 / 10) ** 0.5, rel=1e-3)
