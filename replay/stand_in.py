@@ -79,6 +79,7 @@ class StandIn:
         self._kept: list[Any] = []  # what a compiler is not to leave out, a call a place
         self._next = 0
         self._installed, self._own = False, None
+        self._usual: Any = None  # its forward as found when something is installed
         self._reason: str | None = None
         self.draws = False  # it takes random numbers
 
@@ -111,6 +112,7 @@ class StandIn:
         """
         if not self._installed:
             self._own = vars(self._module).get("forward")
+            self._usual = self._module.forward
             self._installed = True
         self._next = 0
         self._kept = [None] * len(self._constants)
@@ -119,7 +121,7 @@ class StandIn:
     def install_beside(self) -> None:
         """Let the module work as ever and give its recorded outputs, until :meth:`remove`."""
         self.install()
-        work: Forward = self._own or type(self._module).forward.__get__(self._module)
+        work: Forward = self._usual
 
         def given(*args: Any, **kwargs: Any) -> Any:
             work(*args, **kwargs)

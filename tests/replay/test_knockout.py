@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -294,9 +295,42 @@ def test_a_module_works_on_beside_its_stand_in() -> None:
         ran.append("own")
         return x
 
-    module.forward = own  # type: ignore[method-assign]
+    module.forward = own  # type: ignore[assignment, method-assign]
     stand_in.install_beside()
     assert torch.equal(module(second), truth)
     stand_in.remove()
     assert module.forward is own
     assert ran == ["hook", "hook", "hook", "own"]
+
+
+class Doubling:
+    """A forward that is no method."""
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return 2 * x
+
+
+class Unbound(nn.Module):
+    forward = Doubling()
+
+
+class Static(nn.Module):
+    @staticmethod
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        return 2 * x
+
+
+def test_a_forward_of_any_kind_works_on_beside_its_stand_in() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch.jit is not for new code
+        traced = torch.jit.trace(nn.Linear(4, 4), torch.ones(2, 4))  # type: ignore[no-untyped-call]
+    net = nn.Sequential(Unbound(), Static(), traced)
+    knockout = Knockout(
+        dict(net.named_modules()), lambda: net(torch.ones(2, 4)), CPU, FAST, lambda _: None
+    )
+    with torch.no_grad():
+        knockout.run([Job("0"), Job("1"), Job("2")], graph=False, known={})
+    assert [(o.job.path, o.skipped) for o in knockout.outcomes] == [
+        ("0", None), ("1", None), ("2", None),
+    ]  # fmt: skip
+    assert all(outcome.base_ns for outcome in knockout.outcomes)
