@@ -46,12 +46,15 @@ class Couples:
     def __init__(self, whole: Side, device: torch.device, least: int, seconds: float) -> None:
         self._device = device
         self._stream: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self.small = False  # one takes no more than a part of the memory: it may be kept
         self._bases = [self._base(whole)]
         first = self._bases[0]
         if self.reason is not None:
             return
         wanted = min(COUPLES, max(least, _pairs_in(seconds, first.capture, device)))
-        for _ in range(min(wanted, _room(first.capture, device)) - 1):
+        room = _room(first.capture, device)
+        self.small = room > 0
+        for _ in range(min(wanted, room) - 1):
             base = self._base(whole, again=True)
             if base.capture.reason is None:
                 self._bases.append(base)
@@ -108,7 +111,7 @@ def _pairs_in(seconds: float, one: GraphCapture, device: torch.device) -> int:
 def _room(first: GraphCapture, device: torch.device) -> int:
     """How many captures of as much memory as the first fit into the free memory's part."""
     free, _ = torch.cuda.mem_get_info(device)
-    return max(1, int(free * MEMORY_RATIO) // max(1, first.pool_bytes))
+    return int(free * MEMORY_RATIO) // max(1, first.pool_bytes)
 
 
 @contextmanager

@@ -139,8 +139,8 @@ class Knockout:
     The modules are as before afterwards. The step itself may change what a step changes.
 
     :param way: how the step is run; None: as it is.
-    :param held: captures of the step from earlier visits; those of this one are added. While they
-        live, new ones lie elsewhere in memory (:mod:`cb_trace.replay.couples`).
+    :param held: captures of the step from earlier visits; those of this one are added, if they are
+        small. While they live, new ones lie elsewhere in memory (:mod:`cb_trace.replay.couples`).
     """
 
     def __init__(  # noqa: PLR0917 - the parts of one measurement, named at every call
@@ -199,7 +199,8 @@ class Knockout:
         captures = Couples(self._way.whole(None), self._device, self._options.min_pairs, seconds)
         if captures.reason is not None:
             return None
-        self._held.append(captures)
+        if captures.small:  # or a step that fills the memory would find none in a later visit
+            self._held.append(captures)
         return captures
 
     def _deployments(self) -> list[Deployment]:
