@@ -7,6 +7,7 @@ what the clocks themselves cost is taken off.
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -79,7 +80,7 @@ class HostSpans:
     """Host time of every module and of the step outside them, block by block.
 
     ``reason`` says why there is none: a forward ran on another thread than the step's, whose times
-    are no parts of one another, or the step fails with clocks in it.
+    are no parts of one another, a part of the step is compiled, or it fails with clocks in it.
 
     :param wrap: methods that count as a call of their module, as ``forward`` does.
     """
@@ -111,11 +112,15 @@ class HostSpans:
 
         try:
             bare, _ = self._sampled(clocks, samples, max_seconds / 2)
+            compiled = _compiled()
             with stand_ins(self._modules, self._methods, around):
                 clocks.run(self._step)  # a changed forward makes some things anew
                 read, taken = self._sampled(clocks, samples, max_seconds / 2)
         except Exception as error:  # a step that fails anyhow fails again in the next bare block
             self.reason = f"the step fails with clocks around its modules: {one_line(error)}"
+            return
+        if _compiled() != compiled:
+            self.reason = "a part of the step runs compiled, and not as it is with clocks in it"
             return
         if clocks.elsewhere:
             self.reason = "a module runs on another thread than the step"
@@ -219,6 +224,12 @@ def parts_of(log: Sequence[int]) -> dict[int, Part]:
             open_[-1][2] += first - start
             open_[-1][3] += 1
     return {place: Part(*total) for place, total in found.items()}
+
+
+def _compiled() -> int:
+    """How much torch.compile has looked at so far: more, where clocks lie in what it compiled."""
+    dynamo = sys.modules.get("torch._dynamo")  # a step without compiled parts has not imported it
+    return sum(dynamo.utils.counters["frames"].values()) if dynamo is not None else 0
 
 
 def _length_ns(log: Sequence[int]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -187,6 +187,53 @@ def test_a_forward_on_another_thread_is_nobody_s_part(net: Net) -> None:
     found.block(samples=3)
     assert found.reason == "a module runs on another thread than the step"
     assert found.records() == []
+
+
+@pytest.fixture
+def compiler() -> Iterator[None]:
+    yield
+    torch._dynamo.reset()
+
+
+class Compiled(nn.Module):
+    """A module that calls another from compiled code, or a compiled function."""
+
+    def __init__(self, *, around: bool) -> None:
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+        called = self.inner if around else torch.relu
+        self._call = torch.compile(lambda x: called(x) + 1, backend="eager")
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self._call(self.inner(x))
+
+
+@pytest.mark.usefixtures("compiler")
+@pytest.mark.filterwarnings("ignore:Dynamo does not know how to trace")
+def test_clocks_in_compiled_code_would_make_another_step_of_it() -> None:
+    found = made(Compiled(around=True))
+    assert found.reason == "a part of the step runs compiled, and not as it is with clocks in it"
+    assert found.records() == []
+
+
+@pytest.mark.usefixtures("compiler")
+def test_compiled_functions_that_call_no_module_are_part_of_their_module() -> None:
+    found = made(Compiled(around=False))
+    assert found.reason is None
+    assert [record.path for record in found.records()] == [None, "", "inner"]
+
+
+def made(net: nn.Module) -> HostSpans:
+    """One block of a net that has run before."""
+
+    def step() -> object:
+        with torch.no_grad():
+            return net(X)
+
+    step()
+    found = HostSpans(dict(net.named_modules()), step, torch.device("cpu"))
+    found.block(samples=3)
+    return found
 
 
 def test_gradients_are_those_without_clocks() -> None:
