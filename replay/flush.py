@@ -29,7 +29,7 @@ class CacheFlush:
     def __call__(self, hold_ns: int = 0) -> None:
         """Sweep, on a GPU once the device was kept waiting: the host gets ahead meanwhile.
 
-        :param hold_ns: for how long at the least; it is longer where the SM clock is lower.
+        :param hold_ns: for about how long, by an SM clock of 2 GHz: longer where it is lower.
         """
         if self._cuda:
             if hold_ns:

@@ -45,7 +45,8 @@ def time_pairs(
     Every other pair is the other way round (A B, B A, …): what a run leaves to the next, and a
     steady drift, fall on both. Sampling ends at ``max_seconds``, or before when the differences'
     median is known to ``noise_ratio`` of itself; with ``min_pairs``, and one pair a couple, at the
-    least in either case. Pairs of a slowed host are left out where there are as many others.
+    least in either case. Pairs of a slowed host are left out where there are as many others, and
+    with them couples that have no other.
 
     :param calls: how many runs back to back make one window; None: as many as dwarf the timer.
     """

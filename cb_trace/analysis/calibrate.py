@@ -10,7 +10,8 @@ How the host's time is spread over modules two things tell, each wrong in its ow
 repeat one piece of code, and find it in the caches; under the profiler all meet the caches of the
 step, but short operators pay more for being recorded. The geometric mean of both is taken (19 eager
 recordings of docs/accuracy.md, H200: within the knock-out's interval for 64 % of 198 modules; with
-modules alone 55 %, with the profiler's shares 60 %).
+modules alone 55 %, with the profiler's shares 60 %). Where clocks were read around the forwards of
+the bare step itself, what they say stands before both.
 """
 
 from __future__ import annotations
