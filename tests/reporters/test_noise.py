@@ -12,8 +12,8 @@ from cb_trace.analysis import (
     cost_bounds,
     scaled_partition,
     step_parts,
-    verdicts,
 )
+from cb_trace.analysis.verdicts import verdicts
 from cb_trace.bundle import Deployment
 from cb_trace.columns import SCHEMA_VERSION
 from cb_trace.reporters.comparison import Selection, read_comparison
