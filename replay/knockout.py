@@ -180,9 +180,10 @@ class Knockout:
                 if job.path in known:
                     raise UnfitError(known[job.path])
                 self._one(job, self._share(len(jobs) - number))
-            except UnfitError as error:
+            except (UnfitError, torch.OutOfMemoryError) as error:
+                reason = str(error) if isinstance(error, UnfitError) else "out of memory"
                 for deployment in self._deployments():
-                    self.outcomes.append(Outcome(job, deployment, skipped=str(error)))
+                    self.outcomes.append(Outcome(job, deployment, skipped=reason))
 
     @contextmanager
     def _untimed(self) -> Iterator[None]:

@@ -14,6 +14,7 @@ from torch import nn
 
 from cb_trace.bundle import ReplayRecord
 from cb_trace.errors import CbTraceError
+from cb_trace.replay import knockout as of_knockout
 from cb_trace.replay.knockout import (
     Job,
     Knockout,
@@ -170,6 +171,18 @@ def test_a_reason_that_is_known_is_kept() -> None:
     knockout = Knockout({"a": nn.Tanh()}, lambda: None, CPU, FAST, lambda _: None)
     knockout.run([Job("a")], graph=False, known={"a": "runs collectives"})
     assert [record.skipped for record in knockout.outcomes] == ["runs collectives"]
+
+
+def test_a_module_without_memory_for_its_pairs_is_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(of_knockout, "time_pairs", full)
+    net = Net(nn.Linear(4, 4))
+    assert knocked(net).skipped == "out of memory"
+    assert "forward" not in vars(net.body)
 
 
 def test_nested_outputs_come_back_call_by_call_as_they_were() -> None:
