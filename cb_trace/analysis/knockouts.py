@@ -13,6 +13,7 @@ SAME_SPEED = 0.15  # how far a pair's step may be from the bare one to tell of i
 ENOUGH = 8  # pairs
 ANOTHER_STEP = 1.5  # times as long, or as short
 LEAST = 3  # pairs of a visit, for its median to tell
+SKEWED = 6  # fewer samples do not tell the two tails apart: the longer one holds for both
 FEW = 4  # couples of captures: with fewer, how they differ cannot be told
 
 
@@ -120,11 +121,11 @@ def _tails(figures: FloatArray, middle: int, count: int) -> tuple[int, int]:
     """
     ranked = np.sort(np.floor(figures).astype(np.int64))
     low, high = (int(ranked[rank]) for rank in tail_ranks(RESAMPLES))
+    below, above = max(0, middle - low), max(0, high - middle)
+    if count < SKEWED:  # of 12, 13 and 13 no median of three drawn ones is above 13
+        below = above = max(below, above)
     times = _expanded(count)
-    return (
-        middle - round(times * max(0, middle - low)),
-        middle + round(times * max(0, high - middle)),
-    )
+    return middle - round(times * below), middle + round(times * above)
 
 
 def _expanded(count: int) -> float:
