@@ -1,11 +1,11 @@
 """A step as it is and a changed one as CUDA graphs, captured not once but in many couples.
 
 Captures of one step keep a speed each for as long as they live, by where their nodes and their
-memory lie: twelve of a DLRM of 80 short kernels took 264 to 275 µs on an H200, while windows of any
-one of them were 1 µs apart, and one freed and captured again in the same place took the same within
-0.3 µs. A difference of two captures is therefore off by several µs, however long it is timed. So
-each pair is timed on a couple of captures of its own. The two of a couple share a memory pool, and
-with it most of the addresses: twelve in one pool lay within 4 µs.
+memory lie: twelve of a DLRM of 47 kernels took 264 to 275 µs on an H200, while windows of any one
+of them were 1 µs apart, and one freed and captured again in the same place took the same within
+1 µs. A difference of two captures is therefore off by several µs, however long it is timed. So each
+pair is timed on a couple of captures of its own. The two of a couple share a memory pool, and with
+it most of the addresses: twelve in one pool lay within 4 µs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cb_trace.replay.timing import calls_per_sample, window_ns
 
 COUPLES = 8  # a visit; memory and time may allow fewer
 MEMORY_RATIO = 0.1  # of the free memory, for the captures of one visit
-REPLAYS_BEFORE = 2  # a graph finds its own nodes in the caches only after another one ran
+REPLAYS_BEFORE = 2  # of a window: it is not to begin with what another graph left in the caches
 
 
 @dataclass(frozen=True, slots=True)

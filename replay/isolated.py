@@ -219,7 +219,7 @@ class IsolatedCall:
     def _cold(self, run: Run, flush: Run, sampling: Sampling, series: Series) -> Timed:
         """The device alone: it waits, before it sweeps, for as long as the host takes to launch.
 
-        A sweep of 30 µs hides the launches of one kernel; those of a block would be timed as its
+        A sweep hides the launches of a kernel or two; those of a block would be timed as its
         kernels are, and the host with them.
         """
         self._hold_ns = HOLD_FACTOR * self._launch_ns(run, flush)

@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
+from cb_trace.analysis.device_alone import device_alone
 from cb_trace.analysis.program import Program
 
 LEAST_NS, LEAST_RATIO = 1_500, 0.05  # less is lost in noise
@@ -26,18 +27,7 @@ def longest_alone(replay: pl.DataFrame, inner: pl.DataFrame) -> dict[int, float]
     :param inner: those of modules below which none was measured, in condition ``hot``, all calls
         of each.
     """
-    source = replay.filter(pl.col("replay_id") == pl.col("measured_id")).select(
-        "measured_id", ns="busy_ns"
-    )
-    rows = (
-        replay.filter(pl.col("condition").is_in(["hot", "cold"]))
-        .join(inner.select("module_id").unique(), on="module_id", how="semi")
-        .join(source, on="measured_id", how="left")
-    )
-    per_step = rows.group_by("module_id", "condition").agg(
-        ns=(pl.col("calls") * pl.col("ns")).sum(), unknown=pl.col("ns").null_count()
-    )
-    known = per_step.filter(pl.col("unknown") == 0)
+    known = device_alone(replay.filter(pl.col("condition").is_in(["hot", "cold"])), inner)
     both = known.group_by("module_id").agg(pl.col("ns").max(), pl.len())
     return dict(both.filter(pl.col("len") == 2).select("module_id", "ns").iter_rows())
 

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from cb_trace.analysis.device_alone import device_alone
 from cb_trace.analysis.host_alone import run_inside
 from cb_trace.analysis.program import Owner, Program
 from cb_trace.analysis.stats import FloatArray
@@ -55,9 +56,11 @@ class Residency:
         return 1 - self._colder(program)[:, None] * np.maximum(more, 0.0)
 
     @staticmethod
-    def _of(owners: Sequence[Owner], figures: Mapping[int, int]) -> FloatArray:
+    def _of(
+        owners: Sequence[Owner], figures: Mapping[int, float], unknown: float = 0.0
+    ) -> FloatArray:
         ids = [-1 if module is None else module for module, _ in owners]
-        return np.array([float(figures.get(one, 0)) for one in ids])
+        return np.array([float(figures.get(one, unknown)) for one in ids])
 
     def _given(self, program: Program, there: npt.NDArray[np.bool_]) -> FloatArray:
         """Outputs that others still read, one a variant: of what is gone, the last one."""
@@ -77,8 +80,7 @@ class Residency:
         """Which part of each owner's kernel time a warm cache would save."""
         parts = program.share * program.kernel_ns[program.share_kernel]
         took = np.bincount(program.share_owner, parts, len(program.owners))
-        ids = [-1 if module is None else module for module, _ in program.owners]
-        warm = np.array([self.warm_ns.get(one, np.inf) for one in ids])
+        warm = self._of(program.owners, self.warm_ns, np.inf)
         saved: FloatArray = np.maximum(took - warm, 0.0)
         return np.divide(saved, took, out=np.zeros_like(saved), where=took > 0)
 
@@ -123,7 +125,9 @@ def residency(
         cache_bytes,
         dict(found.select("module_id", "brings").iter_rows()),
         dict(found.select("module_id", "output_bytes").iter_rows()),
-        _warm(replay),
+        dict(
+            device_alone(replay, replay).select("module_id", pl.col("ns").cast(float)).iter_rows()
+        ),
     )
 
 
@@ -156,18 +160,6 @@ def _brought(called: pl.DataFrame, module: pl.DataFrame) -> pl.DataFrame:
 
 def _forward(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.filter(pl.col("phase") == FORWARD)
-
-
-def _warm(replay: pl.DataFrame) -> dict[int, float]:
-    """Device time a step alone, warm, by module; figures stand where they were measured."""
-    source = replay.filter(pl.col("replay_id") == pl.col("measured_id")).select(
-        "measured_id", ns="busy_ns"
-    )
-    rows = replay.drop("busy_ns").join(source, on="measured_id", how="left")
-    each = rows.group_by("module_id").agg(
-        ns=(pl.col("calls") * pl.col("ns")).sum().cast(float), unknown=pl.col("ns").null_count()
-    )
-    return dict(each.filter(pl.col("unknown") == 0).select("module_id", "ns").iter_rows())
 
 
 def cache_of(run: pl.DataFrame) -> int | None:

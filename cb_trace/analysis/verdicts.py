@@ -26,7 +26,7 @@ also timed as a CUDA graph, which launches at no cost, launch latency is what th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import polars as pl
@@ -190,10 +190,7 @@ def verdicts(
     owned_rows = bounded_parts(partition, cost_bounds, module).rows(named=True)
     places = [(row["module_id"], row["phase"], row["deployment"]) for row in owned_rows]
     skipped, split = _skipped(replay), _terms(term)
-    hot, graph = (
-        {p: one[p[:2]] for p in places if p[:2] in one}
-        for one in (_walls(replay, "hot"), _walls(replay, "graph"))
-    )
+    hot, graph = (_placed(_walls(replay, one), places) for one in ("hot", "graph"))
     fill_containers(graph, places, partition, module, Interval.__add__)
     summed = fill_containers(hot, places, partition, module, Interval.__add__)
     costs = {place: owned["ns"] for place, owned in zip(places, owned_rows, strict=True)}
@@ -218,6 +215,13 @@ def verdicts(
         )
         rows.append((run_id, *place, verdict(figures)))
     return pl.DataFrame(rows, schema=polars_schema("verdict"), orient="row")
+
+
+def _placed(
+    walls: Mapping[tuple[int, str], Interval], places: Sequence[Placed]
+) -> dict[Placed, Interval]:
+    """The same in every deployment that a module and phase has a cost in."""
+    return {place: walls[place[:2]] for place in places if place[:2] in walls}
 
 
 def _below(

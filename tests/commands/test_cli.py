@@ -95,14 +95,13 @@ def test_bugs_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
         run(["compare", "x.duckdb"])
 
 
+def piped(arguments: str, reader: str) -> subprocess.CompletedProcess[str]:
+    command = f"set -o pipefail; {sys.executable} -m cb_trace {arguments} | {reader}"
+    return subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+
+
 def test_a_reader_that_leaves_early_is_no_error(small: Path) -> None:
-    command = f"{sys.executable} -m cb_trace query {small} 'FROM range(300000)' --format csv"
-    done = subprocess.run(
-        ["bash", "-c", f"set -o pipefail; {command} | head -n 1"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = piped(f"query {small} 'FROM range(300000)' --format csv", "head -n 1")
     assert (done.returncode, done.stdout, done.stderr) == (0, "range\n", "")
 
 
@@ -111,12 +110,6 @@ def test_a_reader_that_leaves_early_is_no_error(small: Path) -> None:
 def test_a_gate_holds_though_nobody_reads(
     small: Path, output_format: str, limit: str, status: int
 ) -> None:
-    command = f"{sys.executable} -m cb_trace compare {small} --format {output_format}"
-    done = subprocess.run(
-        ["bash", "-c", f"set -o pipefail; {command} --fail-above {limit} | true"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = piped(f"compare {small} --format {output_format} --fail-above {limit}", "true")
     assert done.returncode == status, done.stderr
     assert ("error above" in done.stderr) is (status == 1)
