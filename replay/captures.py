@@ -35,6 +35,7 @@ class Captures:
         sharded: frozenset[int] = frozenset(),
     ) -> None:
         self.calls: list[Call] = []
+        self.order: list[Call] = []  # of the step: each of its calls by the one that stands for it
         self.passes = 0
         self.notes: list[Note] = []
         self._modules, self._signatures, self._device = modules, signatures, device
@@ -67,7 +68,7 @@ class Captures:
             rank = {path: place for place, path in enumerate(self._modules)}
             found = recorder.calls.values()
             self.calls = sorted(found, key=lambda call: (rank[call.path], call.index))
-            self.passes = 1
+            self.order, self.passes = recorder.order, 1
             self._regroup()
             self._note(budget)
 

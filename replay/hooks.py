@@ -127,6 +127,7 @@ class Recorder:
         sharded: frozenset[int] = frozenset(),
     ) -> None:
         self.calls: dict[CallKey, Call] = {}
+        self.order: list[Call] = []  # the call that each of the step's stands for, as they begin
         self._modules, self._device, self._wrap = modules, device, wrap
         self._admit, self._room, self._sharded = admit, room, sharded
         self._thread: StepThread | None = None  # None: not recording
@@ -196,10 +197,12 @@ class Recorder:
         if known is not None:
             known.calls += 1
             known.places.append(index)
+            self.order.append(known)
             return
         call = Call(path, module, index, signature, state, training, method, reason=reason)
         call.places.append(index)
         self.calls[call.key] = open_call.call = call
+        self.order.append(call)
         if plan is not None:
             call.nbytes = sum(plan.tensors.bytes_by_device().values())
             self._take(open_call, call, plan, (args, kwargs))

@@ -41,6 +41,22 @@ def test_calls_with_equal_inputs_are_counted_and_likes_are_kept_once() -> None:
     assert [c.inputs is not None for c in found.calls] == [True, True, False]
 
 
+def test_the_order_of_the_step_has_every_call_by_the_one_that_stands_for_it() -> None:
+    class Mixed(Twice):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.a(self.b(self.a(x)), self.a(x[:1]))  # type: ignore[no-any-return]
+
+    model = Mixed().requires_grad_(False)
+    model.a.forward = lambda x, y=None: x if y is None else x + y  # type: ignore[method-assign]
+    found = captures(model, lambda: model(torch.ones(2, 4)))
+    once = [("", 0), ("a", 0), ("b", 0), ("a", 1), ("a", 2)]
+    assert [(c.path, c.index) for c in found.order] == once
+    assert {id(c) for c in found.order} == {id(c) for c in found.calls}
+    found = captures(model, lambda: [model(torch.ones(2, 4)) for _ in range(2)])
+    assert [(c.path, c.index) for c in found.order] == once * 2
+    assert len(found.calls) == 5
+
+
 def test_without_dedup_every_module_is_kept() -> None:
     model = Twice().requires_grad_(False)
     found = captures(model, lambda: model(torch.ones(2, 4)), dedup=False)
