@@ -41,7 +41,9 @@ Role = Literal["context", "sequence", "isolated", "foreign", "capture"]
 Deployment = Literal["eager", "graph"]
 # In compile modes the first three are of the module compiled alone, `eager` is hot without that.
 Condition = Literal["hot", "cold", "graph", "eager"]
-SampleKind = Literal["bare", "bare_after", "profiled", "sequence"]
+# The second is the graph of a step on several streams, with all of it on one.
+SampleKind = Literal["bare", "bare_one_stream", "bare_after", "profiled", "sequence"]
+ONE_STREAM: SampleKind = "bare_one_stream"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,6 +195,19 @@ class HostSpanRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HostTourRecord:
+    """Host time of one module in company: the innermost ones called alone, in the step's order.
+
+    Nothing else of the step runs: the one before it leaves the processor's caches as it does there.
+    """
+
+    path: str
+    calls: int  # a step, all of them in the tour
+    ns: list[int]  # of all its calls, one a tour; a place of all records is one tour
+    dropped: int = 0  # tours left out, as the host was slowed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterRecord:
     """One parameter and the module that owns it: what optimizer kernels are split by."""
 
@@ -251,6 +266,7 @@ class Manifest:
     knockouts: list[KnockoutRecord] = field(default_factory=list)
     speedups: list[SpeedupRecord] = field(default_factory=list)
     host_spans: list[HostSpanRecord] = field(default_factory=list)
+    host_tours: list[HostTourRecord] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,6 +97,7 @@ def _parts(
             host_span=host_span,
             cost=rows("cost"),
             memory=rows("memory"),
+            step_sample=rows("step_sample").filter(pl.col("run_id") == context.run_id),
             cache_bytes=cache_of(recorded),
         )
     )

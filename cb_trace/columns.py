@@ -63,7 +63,7 @@ MODULE: Schema = {
 }
 STEP_SAMPLE: Schema = {
     "run_id": "VARCHAR",
-    "kind": "VARCHAR",  # bare, bare_after, profiled, sequence
+    "kind": "VARCHAR",  # bare, bare_one_stream, bare_after, profiled, sequence
     "deployment": "VARCHAR",
     "sample": "INTEGER",
     "ns": "BIGINT",

@@ -247,6 +247,7 @@ def _recorded(connection: DuckDBPyConnection, run_id: str, module: pl.DataFrame)
             host_span=_later_rows(connection, "host_span", *of_run),
             cost=_rows(connection, "cost", *of_run),
             memory=_rows(connection, "memory", *of_run),
+            step_sample=_rows(connection, "step_sample", *of_run),
             cache_bytes=cache_of(_rows(connection, "run", *of_run)),
         )
     )

@@ -170,23 +170,33 @@ def bare_host(program: Program, host: FloatArray) -> tuple[Program, float]:
 
 
 def graph_scale(
-    program: Program, bare_ns: int | None, gap_ns: float, together: float | None = None
+    program: Program,
+    bare_ns: int | None,
+    gap_ns: float,
+    together: float | None = None,
+    one_stream_ns: int | None = None,
 ) -> Scale:
     """The scale of the step as a CUDA graph: no host, and one gap between any two kernels.
 
-    On one stream the gap is what gives way to the bare step. On several it is the one of modules
-    alone, and what gives way is how much kernels that run at once slow each other.
+    On one stream the gap is what gives way to the bare step. On several, what gives way is how much
+    kernels that run at once slow each other; the gap is the one that makes the same kernels, one
+    after another, as long as the bare graph of all on one stream, or else that of modules alone.
 
-    :param gap_ns: the gap that is taken where ``bare_ns`` is None, and on several streams.
+    :param gap_ns: the gap where ``bare_ns`` is None, and on several streams else.
     :param together: how little such kernels feel each other, where it is known.
+    :param one_stream_ns: the bare graph of a step on several streams with all on one.
     """
     program = without_host(program)
     shared = 1.0 if together is None else together
     scale = Scale(program=program, host=0.0, device=1.0, gap=gap_ns, together=shared)
     if bare_ns is None:
         return scale
+    if program.streams > 1 and one_stream_ns is not None:
+        found = _beside_one_stream(scale, bare_ns, one_stream_ns)
+        if found is not None:
+            return found
     if program.streams > 1 and together is None:
-        apart = _apart(program, bare_ns, gap_ns)
+        apart = _apart(partial(_lengths, program, host=0.0, gap=gap_ns), bare_ns)
         if apart is not None:
             return replace(scale, together=1.0 - apart)
     lengths = partial(_lengths, program, host=0.0, together=shared)
@@ -199,11 +209,39 @@ def graph_scale(
     return replace(scale, gap=gap)
 
 
-def _apart(program: Program, bare_ns: int, gap_ns: float) -> float | None:
-    """How much kernels that run at once slow each other; None where that cannot be it."""
+def _beside_one_stream(scale: Scale, bare_ns: int, one_stream_ns: int) -> Scale | None:
+    """The scale under which both bare graphs come out; None where there is none.
+
+    Kernels that were recorded at once took longer by what they slow each other, so how long they
+    take one after another depends on that, and the gap with it.
+    """
+    program = scale.program
+    in_turn = replace(program, stream=np.zeros_like(program.stream), needs={})
+
+    def serial(together: FloatArray) -> tuple[FloatArray, FloatArray]:
+        own = np.maximum(_lengths(in_turn, host=0.0, gap=0.0, together=together), 1.0)
+        gap = np.maximum(one_stream_ns - own, 0.0) / (program.kernel_ns.size - 1)
+        return np.minimum(one_stream_ns / own, 1.0), gap
+
+    def lengths(together: FloatArray) -> FloatArray:
+        device, gap = serial(together)
+        return _lengths(program, host=0.0, device=device, gap=gap, together=together)
+
+    apart = _apart(lengths, bare_ns)
+    if apart is None:
+        return None
+    device, gap = serial(np.array([1.0 - apart]))
+    return replace(scale, device=float(device[0]), gap=float(gap[0]), together=1.0 - apart)
+
+
+def _apart(lengths: Callable[..., FloatArray], bare_ns: int) -> float | None:
+    """How much kernels that run at once slow each other; None where that cannot be it.
+
+    :param lengths: of the step by how little (``together``) they do.
+    """
 
     def aparts(tried: FloatArray) -> FloatArray:
-        return _lengths(program, host=0.0, gap=gap_ns, together=1.0 - tried)
+        return lengths(together=1.0 - tried)
 
     least, most = aparts(np.array([0.0, MOST_APART]))
     if not least - NEAR_RATIO * bare_ns <= bare_ns <= most:

@@ -52,7 +52,7 @@ def scaled_steps(
     def scaled(program: Program, bare_ns: int | None) -> Scale:
         program = with_carried(program, parts.alone_ns)
         if deployment == "graph":
-            return graph_scale(program, bare_ns, parts.gap_ns, parts.together)
+            return graph_scale(program, bare_ns, parts.gap_ns, parts.together, parts.one_stream_ns)
         together = 1.0 if parts.together is None else parts.together
         # What the bare step showed is none of the parts that the step is predicted from.
         spent = parts.spent_ns if bare_ns is not None else None
@@ -86,7 +86,10 @@ def with_together(
     together = together_in(recorded, alone_ns)
     if together is None and several.get("graph") and "graph" in bare:
         target = bare["graph"].median_ns
-        found = [graph_scale(p, target, parts.gap_ns).together for p in several["graph"]]
+        found = [
+            graph_scale(p, target, parts.gap_ns, None, parts.one_stream_ns).together
+            for p in several["graph"]
+        ]
         together = float(np.median(found))
     return replace(parts, together=together)
 

@@ -12,8 +12,8 @@ from cb_trace.analysis.carried import longest_alone
 from cb_trace.analysis.host_alone import HOST_BOUND, Factors, alone, host_factors
 from cb_trace.analysis.program import Owner
 from cb_trace.analysis.residency import Residency, residency
-from cb_trace.analysis.stats import FloatArray
-from cb_trace.bundle import Deployment
+from cb_trace.analysis.stats import FloatArray, interval_stats
+from cb_trace.bundle import ONE_STREAM, Deployment
 
 DEFAULT_GAP_NS = 1_000.0
 HOST_LIMIT_NS = 10_000  # a graph of less work, back to back, takes what the host takes to launch it
@@ -33,6 +33,7 @@ class Measured:
     host_span: pl.DataFrame | None = None
     cost: pl.DataFrame | None = None
     memory: pl.DataFrame | None = None
+    step_sample: pl.DataFrame | None = None
     cache_bytes: int | None = None  # of the device's last level
 
 
@@ -52,6 +53,8 @@ class Parts:
     spent_ns: Mapping[int, float] = field(default_factory=dict)
     residency: Residency | None = None  # in the last-level cache
     isolation_ns: Mapping[str, int] = field(default_factory=dict)  # innermost alone, by phase
+    # The bare graph of a step on several streams with all on one; no figure of modules alone.
+    one_stream_ns: int | None = None
 
     def host(self, owners: Sequence[Owner]) -> FloatArray:
         """Factors on each owner's profiled host work, shape (owners, 2): in operators, and between.
@@ -111,6 +114,7 @@ def isolated_parts(measured: Measured) -> Parts:
         isolation_ns=_isolation(replay, module),
         spent_ns={} if measured.host_span is None else _spent(measured.host_span),
         residency=_residency(measured, inner_whole),
+        one_stream_ns=None if measured.step_sample is None else _one_stream(measured.step_sample),
     )
 
 
@@ -131,6 +135,11 @@ def _residency(measured: Measured, inner: pl.DataFrame) -> Residency | None:
 def _spent(host_span: pl.DataFrame) -> dict[int, float]:
     """By module; what the step spends outside of modules is left out."""
     return dict(host_span.drop_nulls().select("module_id", pl.col("ns").cast(float)).iter_rows())
+
+
+def _one_stream(step_sample: pl.DataFrame) -> int | None:
+    samples = step_sample.filter(kind=ONE_STREAM, deployment="graph")["ns"].to_numpy()
+    return interval_stats(samples).median_ns if samples.size else None
 
 
 def _isolation(replay: pl.DataFrame, module: pl.DataFrame) -> dict[str, int]:

@@ -2,7 +2,7 @@
 
 Two kernels that run at once each slow the other, for they share its processors and its memory. One
 figure says by how much: with ``together`` 0 the device does no more in all than with one kernel at
-a time, with 1 they do not feel each other. Kernels on one stream never meet.
+a time, with 1 they do not feel each other; below 0 it does less. Kernels on one stream never meet.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ _DONE_NS = 1e-3  # work that is left by rounding alone
 def speed(running: IntArray, together: FloatArray) -> FloatArray:
     """How fast each of ``running`` kernels goes, 1 being alone."""
     some = np.maximum(running, 1)
-    rate: FloatArray = (1 + together * (some - 1)) / some
+    others = np.where(together < 0, np.minimum(some - 1, 1), some - 1)  # work never runs backwards
+    rate: FloatArray = (1 + together * others) / some
     return rate
 
 

@@ -60,7 +60,7 @@ CREATE TABLE step_sample (
 COMMENT ON TABLE step_sample IS 'One timing of the step';
 COMMENT ON COLUMN step_sample.run_id IS 'Recording';
 COMMENT ON COLUMN step_sample.kind IS
-    'bare (no profiler), bare_after (a check, never mixed in), profiled or sequence';
+    'bare (no profiler), bare_one_stream (all on one), bare_after (a check), profiled or sequence';
 COMMENT ON COLUMN step_sample.deployment IS 'eager or graph';
 COMMENT ON COLUMN step_sample.sample IS 'Number of the sample in the order taken, from 0';
 COMMENT ON COLUMN step_sample.ns IS 'Wall time of the step, ns';

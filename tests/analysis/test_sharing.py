@@ -46,6 +46,16 @@ def test_two_at_once_share_the_device() -> None:
     assert ends([10, 10], [0, 1], [0.0, 0.5, 1.0, -0.5]) == [20, 13.333333, 10, 40]
 
 
+def test_three_at_once_never_run_backwards() -> None:
+    # Below 0 the device as a whole does 1 + together: 40 of work at a half, whoever takes part.
+    assert ends([10] * 4, [0, 1, 2, 3], [0.0, -0.5]) == [40, 80]
+
+
+def test_four_at_once_do_not_run_backwards() -> None:
+    # Below 0 all together do 1 + together: 40 of work at a half, whoever takes part.
+    assert ends([10] * 4, [0, 1, 2, 3], [0.0, -0.5]) == [40, 80]
+
+
 def test_who_is_left_goes_on_at_full_speed() -> None:
     # At half speed until 8, when the short one is through; 6 of 10 are left.
     assert ends([10, 4], [0, 1], [0.0]) == [14]
@@ -99,6 +109,68 @@ def test_the_bare_graph_step_says_how_much_they_slow_each_other() -> None:
     assert graph_scale(program, 1_440_000, 0.0).together == 1.0
     # More than one after the other, plus half: kernels at once cannot be the reason.
     assert graph_scale(program, 2_600_000, 0.0).together == 1.0
+
+
+def forked(*, at_once: bool) -> Timeline:
+    """Alone 50 and after it 20 on one stream, beside them 30 on another. Recorded one at a time, or
+    at once: then the 30 took 40, three quarters as fast, and so did as much of the 50.
+    """
+    timeline = begun(1_000_000)
+    if at_once:
+        run(timeline, A, 2_000, 10_000, 60_000)
+        run(timeline, B, 5_000, 10_000, 40_000, stream=8)
+        return run(timeline, A, 7_500, 72_000, 20_000)
+    run(timeline, A, 100_000, 110_000, 50_000)
+    run(timeline, B, 200_000, 210_000, 30_000, stream=8)
+    return run(timeline, A, 300_000, 310_000, 20_000)
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_the_graph_on_one_stream_tells_gaps_from_contention(at_once: bool) -> None:
+    """One after another 50 + 2 + 30 + 2 + 20. At once 40 at three quarters, 20 alone, 2, 20."""
+    (program,) = stepped(forked(at_once=at_once))
+    scale = graph_scale(program, 82_000, 0.0, one_stream_ns=104_000)
+    assert scale.gap == pytest.approx(2_000, abs=2)
+    assert scale.device == 1
+    assert scale.together == pytest.approx(0.5, abs=1e-4)
+    assert scale.step_ns() == pytest.approx(82_000, abs=2)
+    # What modules alone and the sequence run say of either does not matter then.
+    known = graph_scale(program, 82_000, 9_000.0, 0.9, 104_000)
+    assert (known.gap, known.together) == (scale.gap, scale.together)
+
+
+def test_wrong_gaps_do_not_go_into_what_kernels_lose_to_each_other() -> None:
+    timeline = forked(at_once=False)
+    known = Parts(graph_gap_ns=0.0, one_stream_ns=104_000)
+    found = lost(timeline, 82_000, "graph", known)
+    assert found[B] == pytest.approx(82_000 - 72_000, abs=2)  # 50 + 2 + 20 are left
+    (program,) = stepped(timeline)
+    # Without the figure they do: 30 / (1 + 3/7) · 2 = 42, 20 alone, no gap, 20.
+    assert graph_scale(program, 82_000, 0.0).together == pytest.approx(3 / 7, abs=1e-4)
+    unknown = lost(timeline, 82_000, "graph", Parts(graph_gap_ns=0.0))
+    assert unknown[B] == pytest.approx(12_000, abs=2)
+
+
+def test_kernels_longer_than_the_graph_on_one_stream_shrink() -> None:
+    (program,) = stepped(forked(at_once=False))
+    scale = graph_scale(program, 56_000, 5_000.0, one_stream_ns=80_000)
+    assert (scale.gap, scale.device, scale.together) == (0, 0.8, 1)
+    assert scale.step_ns() == pytest.approx(56_000)  # 40 and 16
+
+
+def test_two_graphs_that_contradict_each_other_leave_it_as_it_was() -> None:
+    (program,) = stepped(forked(at_once=False))
+    # 50 + 2 + 20 is the least with that gap.
+    found = graph_scale(program, 60_000, 1_000.0, one_stream_ns=104_000)
+    without = graph_scale(program, 60_000, 1_000.0)
+    assert (found.gap, found.device, found.together) == (0, without.device, 1)
+
+
+def test_the_eager_step_learns_it_from_both_graphs() -> None:
+    bare: dict[Deployment, BareStep] = {"graph": Interval(82_000, 82_000, 82_000)}
+    parts = Parts(graph_gap_ns=0.0, one_stream_ns=104_000)
+    found = with_together(parts, {"graph": stepped(forked(at_once=False))}, bare, {})
+    assert found.together == pytest.approx(0.5, abs=1e-4)
 
 
 def test_the_eager_step_slows_them_alike() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
@@ -286,3 +287,17 @@ def test_parts_come_from_the_innermost_modules() -> None:
     assert found.graph_gap_ns == pytest.approx(2.0)  # (12 − 6) ÷ (5 − 2)
     assert found.launch_ns == pytest.approx(2.0)
     assert found.isolation_ns == {"forward": 300}
+
+
+def test_the_graph_on_one_stream_is_read_off_its_own_samples() -> None:
+    rows = [
+        ("bare", "graph", 80), ("bare_one_stream", "graph", 100),
+        ("bare_one_stream", "graph", 104), ("bare_one_stream", "graph", 130),
+    ]  # fmt: skip
+    samples = frame(
+        "step_sample", *({"kind": kind, "deployment": how, "ns": ns} for kind, how, ns in rows)
+    )
+    empty = {name: frame(name) for name in ("replay", "replay_kernel", "module_call")}
+    measured = Measured(**empty, module=MODULE, step_sample=samples)
+    assert isolated_parts(measured).one_stream_ns == 104
+    assert isolated_parts(replace(measured, step_sample=samples[:1])).one_stream_ns is None
