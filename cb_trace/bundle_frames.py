@@ -15,7 +15,14 @@ if TYPE_CHECKING:
     import polars as pl
 
     from cb_trace.analysis import BareStep, Interval
-    from cb_trace.bundle import Deployment, Manifest, RunRecord, SampleBlock
+    from cb_trace.bundle import (
+        Deployment,
+        HostSpanRecord,
+        HostTourRecord,
+        Manifest,
+        RunRecord,
+        SampleBlock,
+    )
     from cb_trace.notes import Note
 
 
@@ -32,6 +39,7 @@ class BundleFrames:
     knockout: pl.DataFrame
     speedup: pl.DataFrame  # without the predictions
     host_span: pl.DataFrame
+    host_tour: pl.DataFrame
     bare: dict[Deployment, BareStep]
 
 
@@ -94,7 +102,8 @@ def _frames(manifest: Manifest) -> BundleFrames:
         note=note_frame(run_id, manifest.notes, ids),
         knockout=table_frame("knockout", _knockouts(manifest, ids, bare)),
         speedup=table_frame("speedup", _speedups(manifest, ids, bare)),
-        host_span=table_frame("host_span", _host_spans(manifest, ids)),
+        host_span=table_frame("host_span", _host_times(manifest, manifest.host_spans, ids)),
+        host_tour=table_frame("host_tour", _host_times(manifest, manifest.host_tours, ids)),
         bare=bare,
     )
 
@@ -215,17 +224,19 @@ def _speedups(
         }  # fmt: skip
 
 
-def _host_spans(manifest: Manifest, ids: dict[str, int]) -> Iterable[dict[str, Any]]:
-    """What the host took for every module in the bare step.
+def _host_times(
+    manifest: Manifest, records: Sequence[HostSpanRecord | HostTourRecord], ids: dict[str, int]
+) -> Iterable[dict[str, Any]]:
+    """What the host took for every module in the bare step, or in the tour of them.
 
     :raises ValueError: a module twice, or without a sample.
     """
     from cb_trace.analysis import interval_stats
 
-    paths = [record.path for record in manifest.host_spans]
+    paths = [record.path for record in records]
     if len(set(paths)) < len(paths):
         raise ValueError("two host times of one module")
-    for record in manifest.host_spans:
+    for record in records:
         found = interval_stats(record.ns)
         yield {
             "run_id": manifest.run.run_id,

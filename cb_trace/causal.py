@@ -24,6 +24,7 @@ def append_predictions(
     split: Split,
     replay: pl.DataFrame,
     host_span: pl.DataFrame,
+    host_tour: pl.DataFrame,
     speedup: pl.DataFrame,
     bare: Mapping[Deployment, analysis.BareStep],
     device_type: str | None,
@@ -31,7 +32,7 @@ def append_predictions(
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Fill tables ``overhead``, ``marginal`` and ``speedup``; the rows of the latter two."""
     run.progress("marginal costs")
-    parts = _parts(run, context, replay, host_span)
+    parts = _parts(run, context, replay, host_span, host_tour)
     on_cpu = device_type == "cpu"
     steps: dict[Deployment, list[analysis.Program]] = {}
     if not on_cpu:
@@ -82,7 +83,11 @@ def _changed(
 
 
 def _parts(
-    run: Ingest, context: Context, replay: pl.DataFrame, host_span: pl.DataFrame
+    run: Ingest,
+    context: Context,
+    replay: pl.DataFrame,
+    host_span: pl.DataFrame,
+    host_tour: pl.DataFrame,
 ) -> analysis.Parts:
     def rows(table: str) -> pl.DataFrame:
         return pl.DataFrame(run.connection.table(table))
@@ -95,6 +100,7 @@ def _parts(
             module_call=context.calls,
             module=context.module,
             host_span=host_span,
+            host_tour=host_tour,
             cost=rows("cost"),
             memory=rows("memory"),
             step_sample=rows("step_sample").filter(pl.col("run_id") == context.run_id),

@@ -99,6 +99,16 @@ HOST_SPAN: Schema = {  # from the bundle: host time in the bare eager step; excl
     "samples": "INTEGER",
     "dropped": "INTEGER",
 }
+HOST_TOUR: Schema = {  # from the bundle: host time in company, modules called in the step's order
+    "run_id": "VARCHAR",
+    "module_id": "INTEGER",
+    "calls": "BIGINT",
+    "ns": "BIGINT",
+    "low_ns": "BIGINT",
+    "high_ns": "BIGINT",
+    "samples": "INTEGER",
+    "dropped": "INTEGER",
+}
 
 WORK_TABLES: dict[str, Schema] = {
     "cost": COST,
@@ -109,4 +119,5 @@ WORK_TABLES: dict[str, Schema] = {
     "overhead": OVERHEAD,
     "speedup": SPEEDUP,
     "host_span": HOST_SPAN,
+    "host_tour": HOST_TOUR,
 }

@@ -160,7 +160,10 @@ def _ingest_bundle(run: Ingest, source: Path) -> str:
     bundle = open_bundle(source)
     manifest = bundle.manifest
     frames = bundle_frames(manifest)
-    for table in ("run", "module", "step_sample", "replay_sample", "note", "knockout", "host_span"):
+    for table in (
+        "run", "module", "step_sample", "replay_sample", "note", "knockout", "host_span",
+        "host_tour",
+    ):  # fmt: skip
         run.append(table, getattr(frames, table))
     loaded: dict[Role, list[int]] = {}
     for trace_id, record in enumerate(manifest.traces):
@@ -179,7 +182,8 @@ def _ingest_bundle(run: Ingest, source: Path) -> str:
         split = analyse(run, context, device_type, frames.bare)
         marginal, speedup = append_predictions(
             run=run, context=context, split=split, replay=replay, host_span=frames.host_span,
-            speedup=frames.speedup, bare=frames.bare, device_type=device_type, sequence=sequence,
+            host_tour=frames.host_tour, speedup=frames.speedup, bare=frames.bare,
+            device_type=device_type, sequence=sequence,
         )  # fmt: skip
         _compare(
             run=run, context=context, split=split, replay=replay, sequence=sequence,

@@ -10,7 +10,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from cb_trace.bundle import MANIFEST, HostSpanRecord, Manifest, open_bundle
+from cb_trace.bundle import MANIFEST, HostSpanRecord, HostTourRecord, Manifest, open_bundle
 from cb_trace.bundle_frames import bundle_frames
 from cb_trace.columns import polars_schema
 from cb_trace.conduct import ingest
@@ -43,11 +43,12 @@ def test_host_times_read_back_as_written(tmp_path: Path) -> None:
 def test_a_bundle_from_before_has_none(tmp_path: Path) -> None:
     bundle = write_net_bundle(tmp_path / "net")
     document = json.loads((bundle / MANIFEST).read_text())
-    del document["host_spans"]
+    del document["host_spans"], document["host_tours"]
     (bundle / MANIFEST).write_text(json.dumps(document))
-    frame = bundle_frames(open_bundle(bundle).manifest).host_span
-    assert frame.height == 0
-    assert dict(frame.schema) == polars_schema("host_span")
+    frames = bundle_frames(open_bundle(bundle).manifest)
+    for table, frame in (("host_span", frames.host_span), ("host_tour", frames.host_tour)):
+        assert frame.height == 0
+        assert dict(frame.schema) == polars_schema(table)
 
 
 def test_the_frame_has_medians_with_bounds(tmp_path: Path) -> None:
@@ -95,6 +96,19 @@ def test_host_times_in_a_profile(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_host_times_in_company_are_a_table_of_their_own(tmp_path: Path) -> None:
+    tours = [HostTourRecord(path="fc", calls=2, ns=[9_000, 8_000, 10_000], dropped=1)]
+    bundle = write_net_bundle(tmp_path / "net", host_tours=tours, host_spans=SPANS)
+    assert open_bundle(bundle).manifest.host_tours == tours
+    profile = ingest(bundle, tmp_path / "net.duckdb").profile
+    sql = "SELECT module_id, calls, ns, low_ns, high_ns, samples, dropped FROM host_tour"
+    assert rows(profile, sql) == [(1, 2, 9_000, 8_000, 10_000, 3, 1)]
+    assert len(rows(profile, HOST_SPAN)) == len(SPANS)
+    twice = open_bundle(write_net_bundle(tmp_path / "twice", host_tours=tours * 2)).manifest
+    with pytest.raises(CbTraceError, match="two host times of one module"):
+        bundle_frames(twice)
+
+
 def test_a_profile_from_before_is_read_all_the_same(tmp_path: Path) -> None:
     write_net_bundle(tmp_path / "net")
     profile = ingest(tmp_path / "net", tmp_path / "net.duckdb").profile
@@ -102,6 +116,6 @@ def test_a_profile_from_before_is_read_all_the_same(tmp_path: Path) -> None:
     now, compared = what_if(profile, wishes), rows(profile, "SELECT * FROM compare")
     assert rows(profile, HOST_SPAN) == []
     with duckdb.connect(profile) as connection:
-        connection.execute("DROP TABLE host_span")
+        connection.execute("DROP TABLE host_span; DROP TABLE host_tour")
     assert what_if(profile, wishes) == now
     assert rows(profile, "SELECT * FROM compare") == compared

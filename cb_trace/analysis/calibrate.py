@@ -11,7 +11,9 @@ repeat one piece of code, and find it in the caches; under the profiler all meet
 step, but short operators pay more for being recorded. The geometric mean of both is taken (19 eager
 recordings of docs/accuracy.md, H200: within the knock-out's interval for 64 % of 198 modules; with
 modules alone 55 %, with the profiler's shares 60 %). Where clocks were read around the forwards of
-the bare step itself, what they say stands before both.
+the bare step itself, what they say stands before both. A step that is predicted from parts must not
+have seen those: there it is what modules took when they were called in the order of the step, alone
+but for each other.
 """
 
 from __future__ import annotations
@@ -70,15 +72,19 @@ def eager_scale(
     host: FloatArray,
     together: float = 1.0,
     spent_ns: Mapping[int, float] | None = None,
+    *,
+    others: float = 1.0,
 ) -> Scale:
     """The scale of the eager step.
 
     :param bare_ns: its bare length; None leaves kernels as they are and takes ``host`` as it is.
     :param host: the factors on host work that replays alone suggest: :meth:`Parts.host`.
     :param together: how little kernels that run at once feel each other.
-    :param spent_ns: what the bare step's host spends in modules' own forward code, by module_id.
+    :param spent_ns: what the host spends in modules' own forward code, by module_id: in the bare
+        step, or without ``bare_ns`` in the tour of modules.
+    :param others: what the work in all other modules' forwards is multiplied by, beside ``host``.
     """
-    factors = measured(program, in_step(program, host), spent_ns or {})
+    factors = measured(program, in_step(program, host), spent_ns or {}, others)
     program, longest_start = bare_host(program, factors)
     lengths = partial(_lengths, program, together=together)
     scale = Scale(program=program, host=1.0, device=1.0, gap=1.0, together=together)
@@ -137,10 +143,13 @@ def in_step(program: Program, host: FloatArray) -> FloatArray:
     return found
 
 
-def measured(program: Program, host: FloatArray, spent_ns: Mapping[int, float]) -> FloatArray:
-    """The factors, where the bare step was watched those that make of the work what it spent.
+def measured(
+    program: Program, host: FloatArray, spent_ns: Mapping[int, float], others: float = 1.0
+) -> FloatArray:
+    """The factors, where the host was watched those that make of the work what it spent.
 
-    Who waits for the device spends more than it works, and keeps the factor it has.
+    Who waits for the device spends more than it works, and keeps the factor it has, as do all in
+    the forward who were not watched: times ``others``.
     """
     counts = ~program.work_plain
     own, ns = program.work_owner[counts], program.work_ns[counts].astype(np.float64)
@@ -148,9 +157,13 @@ def measured(program: Program, host: FloatArray, spent_ns: Mapping[int, float]) 
     waiting = set(program.item_owner[program.kind != LAUNCH].tolist())
     found = host.copy()
     for row, (module, phase) in enumerate(program.owners):
-        spent = spent_ns.get(module) if module is not None and phase == "forward" else None
+        if module is None or phase != "forward":
+            continue
+        spent = spent_ns.get(module)
         if spent is not None and work[row] > 0 and row not in waiting:
             found[row] = spent / work[row]
+        else:
+            found[row] *= others
     return found
 
 

@@ -54,9 +54,11 @@ def scaled_steps(
         if deployment == "graph":
             return graph_scale(program, bare_ns, parts.gap_ns, parts.together, parts.one_stream_ns)
         together = 1.0 if parts.together is None else parts.together
-        # What the bare step showed is none of the parts that the step is predicted from.
-        spent = parts.spent_ns if bare_ns is not None else None
-        return eager_scale(program, bare_ns, parts.host(program.owners), together, spent)
+        host = parts.host(program.owners)
+        if bare_ns is None:  # what the bare step showed is none of the parts it is predicted from
+            toured, others = parts.toured_ns, parts.company
+            return eager_scale(program, None, host, together, toured, others=others)
+        return eager_scale(program, bare_ns, host, together, parts.spent_ns)
 
     if bare is None:
         return Scaled([one(program, None) for program in steps], [])

@@ -9,7 +9,14 @@ import numpy as np
 import polars as pl
 
 from cb_trace.analysis.carried import longest_alone
-from cb_trace.analysis.host_alone import HOST_BOUND, Factors, alone, host_factors
+from cb_trace.analysis.host_alone import (
+    HOST_BOUND,
+    Factors,
+    alone,
+    host_factors,
+    in_company,
+    run_inside,
+)
 from cb_trace.analysis.program import Owner
 from cb_trace.analysis.residency import Residency, residency
 from cb_trace.analysis.stats import FloatArray, interval_stats
@@ -31,6 +38,7 @@ class Measured:
     module_call: pl.DataFrame
     module: pl.DataFrame
     host_span: pl.DataFrame | None = None
+    host_tour: pl.DataFrame | None = None
     cost: pl.DataFrame | None = None
     memory: pl.DataFrame | None = None
     step_sample: pl.DataFrame | None = None
@@ -51,6 +59,10 @@ class Parts:
     )  # device, the longer of warm and cold
     # Of the host in the bare step, in modules' own forward code; no figure of modules alone.
     spent_ns: Mapping[int, float] = field(default_factory=dict)
+    # Of the host in modules without others inside, called alone but in the order of the step; and
+    # how many times longer than in loops of themselves those are that the host bounds.
+    toured_ns: Mapping[int, float] = field(default_factory=dict)
+    company: float = 1.0
     residency: Residency | None = None  # in the last-level cache
     isolation_ns: Mapping[str, int] = field(default_factory=dict)  # innermost alone, by phase
     # The bare graph of a step on several streams with all on one; no figure of modules alone.
@@ -104,7 +116,9 @@ def isolated_parts(measured: Measured) -> Parts:
         forward.filter(condition="hot").join(whole, on="module_id", how="semi"), module_call
     )
     inner_whole = inner.join(whole, on="module_id", how="semi")
+    toured = {} if measured.host_tour is None else _spent(measured.host_tour)
     ran = set(module_call.drop_nulls("step")["module_id"].unique().to_list())
+    parents = run_inside(module, ran)
     return Parts(
         host_ratio=_host_ratio(inner, module_call),
         factors=host_factors(every, module, ran),
@@ -113,6 +127,8 @@ def isolated_parts(measured: Measured) -> Parts:
         alone_ns=longest_alone(forward, inner_whole),
         isolation_ns=_isolation(replay, module),
         spent_ns={} if measured.host_span is None else _spent(measured.host_span),
+        toured_ns={one: ns for one, ns in toured.items() if one not in parents},
+        company=in_company(every, toured),
         residency=_residency(measured, inner_whole),
         one_stream_ns=None if measured.step_sample is None else _one_stream(measured.step_sample),
     )
@@ -132,9 +148,10 @@ def _residency(measured: Measured, inner: pl.DataFrame) -> Residency | None:
     return residency(measured.cache_bytes, inner, measured.module, cost, memory)
 
 
-def _spent(host_span: pl.DataFrame) -> dict[int, float]:
-    """By module; what the step spends outside of modules is left out."""
-    return dict(host_span.drop_nulls().select("module_id", pl.col("ns").cast(float)).iter_rows())
+def _spent(host: pl.DataFrame) -> dict[int, float]:
+    """By module, in the bare step or the tour; what the step spends outside of them is left out."""
+    rows = host.drop_nulls("module_id")
+    return dict(rows.select("module_id", pl.col("ns").cast(float)).iter_rows())
 
 
 def _one_stream(step_sample: pl.DataFrame) -> int | None:

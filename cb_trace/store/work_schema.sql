@@ -131,3 +131,20 @@ COMMENT ON COLUMN host_span.low_ns IS 'Lower bound (95 % bootstrap), ns';
 COMMENT ON COLUMN host_span.high_ns IS 'Upper bound (95 % bootstrap), ns';
 COMMENT ON COLUMN host_span.samples IS 'Steps it was read in';
 COMMENT ON COLUMN host_span.dropped IS 'Steps left out, as the host was slowed';
+
+CREATE TABLE host_tour (
+    run_id VARCHAR, module_id INTEGER, calls BIGINT, ns BIGINT, low_ns BIGINT, high_ns BIGINT,
+    samples INTEGER, dropped INTEGER
+);
+COMMENT ON TABLE host_tour IS
+    'What the host takes for one module in company: innermost modules called alone, one after '
+    'another in the order of the step and without the rest of it, so that each finds the caches as '
+    'the one before leaves them';
+COMMENT ON COLUMN host_tour.run_id IS 'Recording';
+COMMENT ON COLUMN host_tour.module_id IS 'Module';
+COMMENT ON COLUMN host_tour.calls IS 'Its calls a step, all of them in the tour';
+COMMENT ON COLUMN host_tour.ns IS 'Median host time a tour, all calls, ns';
+COMMENT ON COLUMN host_tour.low_ns IS 'Lower bound (95 % bootstrap), ns';
+COMMENT ON COLUMN host_tour.high_ns IS 'Upper bound (95 % bootstrap), ns';
+COMMENT ON COLUMN host_tour.samples IS 'Tours it was read in';
+COMMENT ON COLUMN host_tour.dropped IS 'Tours left out, as the host was slowed';

@@ -10,7 +10,7 @@ import pytest
 
 from cb_trace.analysis.calibrate import eager_scale, in_step
 from cb_trace.analysis.calibrate import measured as of_spans
-from cb_trace.analysis.host_alone import Alone, Factors, alone, host_factors
+from cb_trace.analysis.host_alone import Alone, Factors, alone, host_factors, in_company
 from cb_trace.analysis.host_line import WAIT_DEVICE
 from cb_trace.analysis.overheads import host_overheads, pooled, with_overheads
 from cb_trace.analysis.parts import Parts
@@ -160,6 +160,33 @@ def test_what_the_bare_step_spends_goes_before_what_modules_alone_say() -> None:
     assert of_spans(waiting, half, {A: 100.0}).tolist() == half.tolist()
     scale = eager_scale(program, 1_000_000, half, 1.0, {A: 100.0})
     assert int(scale.program.work_ns[scale.program.work_owner == row].sum()) == 100
+
+
+def test_who_is_not_watched_keeps_its_factor_times_what_company_costs() -> None:
+    timeline, op = two_steps(0)
+    timeline.call(B, 245, 10, step=0)
+    events = StepEvents(**timeline.frames(), launch=timeline.launch_frame(), op=op)
+    program = programs(events)[0]
+    half = np.full((len(program.owners), 2), 0.5)
+    in_a, in_b = (program.owners.index((one, "forward")) for one in (A, B))
+    found = of_spans(program, half, {B: 30.0}, 1.25)
+    assert found[in_b].tolist() == [3.0, 3.0]  # of 10 ns under the profiler
+    assert found[in_a].tolist() == [0.625, 0.625]
+    nobody = program.owners.index((None, ""))
+    assert found[nobody].tolist() == [0.5, 0.5]
+    scaled = eager_scale(program, None, half, 1.0, {B: 30.0}, others=1.25).program
+    work = [int(scaled.work_ns[scaled.work_owner == row].sum()) for row in (in_a, in_b)]
+    assert work == [62 + 19 + 12 + 19 + 12 + 25 + 3, 30]  # A: 100, 30, 20, 30, 20, 40, 5 × 0.625
+
+
+def test_company_is_of_all_together_that_the_host_bounds() -> None:
+    found = {
+        A: Alone(60.0, 200.0, bound=True), B: Alone(30.0, 100.0, bound=True),
+        C: Alone(500.0, 100.0, bound=False), D: Alone(10.0, 100.0, bound=True),
+    }  # fmt: skip
+    assert in_company(found, {A: 90.0, B: 36.0, C: 20.0, ROOT: 7.0}) == (90 + 36) / (60 + 30)
+    assert in_company(found, {C: 20.0}) == 1.0
+    assert in_company(found, {}) == 1.0
 
 
 def test_factors_are_of_a_modules_own_work() -> None:
