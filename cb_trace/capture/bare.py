@@ -32,26 +32,28 @@ class BareSteps:
     ) -> None:
         self._device, self._options, self._clock = device, options, clock
         self._progress = progress
-        self._steps: dict[Deployment, Step] = {}
-        self._series: dict[Deployment, Series] = {}
+        self._steps: dict[tuple[SampleKind, Deployment], Step] = {}
+        self._series: dict[tuple[SampleKind, Deployment], Series] = {}
 
-    def add(self, deployment: Deployment, run: Step) -> None:
+    def add(self, deployment: Deployment, run: Step, kind: SampleKind = "bare") -> None:
         """Time this as well from now on."""
-        self._steps[deployment], self._series[deployment] = run, Series()
+        self._steps[kind, deployment], self._series[kind, deployment] = run, Series()
 
     def block(self, turn: int) -> None:
         """A block of samples of every deployment."""
-        for deployment, run in self._steps.items():
-            self._progress(f"bare steps, {deployment}")
-            self._block(run, deployment, self._series[deployment], turn)
+        for (kind, deployment), run in self._steps.items():
+            how = "" if kind == "bare" else " on one stream"
+            self._progress(f"bare steps, {deployment}{how}")
+            self._block(run, deployment, self._series[kind, deployment], turn)
 
     def shortest_ns(self) -> int:
         """The median step of the fastest deployment."""
-        return min((s.median_ns() for s in self._series.values()), default=0)
+        bare = (s.median_ns() for (kind, _), s in self._series.items() if kind == "bare")
+        return min(bare, default=0)
 
     def samples(self) -> list[StepSamples]:
         """All of them, for the manifest."""
-        return [_samples("bare", name, series) for name, series in self._series.items()]
+        return [_samples(*key, series) for key, series in self._series.items()]
 
     def once_more(self, deployment: Deployment, run: Step) -> StepSamples:
         """A block after everything else: a check that is mixed into nothing."""

@@ -19,6 +19,7 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from cb_trace.bundle import (
+    ONE_STREAM,
     Deployment,
     Manifest,
     Note,
@@ -37,6 +38,7 @@ from cb_trace.capture.environment import Environment, environment
 from cb_trace.capture.given import Given, as_written
 from cb_trace.capture.intact import intact
 from cb_trace.capture.modes import Deployed, deployed, same_kernels
+from cb_trace.capture.one_stream import capture_on_one_stream
 from cb_trace.capture.options import RecordOptions, device_of
 from cb_trace.capture.phases import PhaseWatch, never_called
 from cb_trace.capture.profiled import profile_steps
@@ -203,6 +205,9 @@ class _Recording:
         self.bare.add(self.deployment, run)
         if captured.graph is not None and not self.options.graphed:
             self.bare.add("graph", captured.replay)
+        if captured.graph is not None and self.replayer:
+            self.replayer.behind.replay = captured.replay
+        self._on_one_stream(how.step, captured)
         self.environment: Environment = environment(self.device, run)
         self.spans = SpannedSteps(self.workload.model, how, self.options, self.device)
         self._time_in_turns(how)
@@ -283,6 +288,17 @@ class _Recording:
         if self.trains:  # gradients of the broken capture lie in memory that is gone
             self.workload.model.zero_grad(set_to_none=True)
         return captured
+
+    def _on_one_stream(self, step: Step, captured: GraphCapture) -> None:
+        """Time it as a graph on one stream as well, where it uses several."""
+        if captured.graph is None or self.options.compiled:
+            return
+        found = capture_on_one_stream(step, self.device, captured.graph.pool())
+        if found.capture is not None:
+            self.bare.add("graph", found.capture.replay, ONE_STREAM)
+        elif found.notes and self.trains:  # as above
+            self.workload.model.zero_grad(set_to_none=True)
+        self.notes += found.notes
 
     def _profile(self, how: Deployed, run: Step) -> None:
         self.progress("profiled steps")

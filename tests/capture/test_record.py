@@ -15,8 +15,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from cb_trace.bundle import Manifest, SampleBlock, SampleKind, StepSamples, file_sha256, open_bundle
-from cb_trace.capture.bare import unsteady
+from cb_trace.bundle import (
+    ONE_STREAM,
+    Manifest,
+    SampleBlock,
+    SampleKind,
+    StepSamples,
+    file_sha256,
+    open_bundle,
+)
+from cb_trace.capture.bare import BareSteps, unsteady
 from cb_trace.capture.options import RecordOptions
 from cb_trace.capture.output import bundle_at
 from cb_trace.capture.record import record
@@ -24,6 +32,7 @@ from cb_trace.errors import CbTraceError
 from cb_trace.providers import load
 from cb_trace.providers.workload import Workload
 from cb_trace.range_names import path_of_range
+from cb_trace.replay.clock import clock_of
 from cb_trace.replay.timing import time_block
 from tests.capture.test_ranges import hook_count
 
@@ -232,3 +241,16 @@ def test_ctrl_c_before_the_bare_block_writes_nothing(
     with pytest.raises(KeyboardInterrupt), bundle_at(tmp_path / "a.zip") as folder:
         record(load("nanogpt"), folder, QUICK)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_bare_steps_of_a_deployment_are_told_apart_by_kind() -> None:
+    device = torch.device("cpu")
+    bare = BareSteps(device, QUICK, clock_of(device), lambda _: None)
+    runs: list[str] = []
+    bare.add("graph", lambda: runs.append("several"))
+    bare.add("graph", lambda: runs.append("one"), ONE_STREAM)
+    bare.block(0)
+    assert set(runs) == {"several", "one"}
+    both = bare.samples()
+    assert [(s.kind, s.deployment) for s in both] == [("bare", "graph"), (ONE_STREAM, "graph")]
+    assert all(s.ns and len(s.ns) == s.blocks[0].samples for s in both)
