@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cb_trace import store
+from cb_trace import engine, store
 from cb_trace.bundle_frames import BundleFrames, bundle_frames, note_frame, table_frame
 from cb_trace.errors import CbTraceError
 from cb_trace.files import file_sha256, is_bundle, readable, stored_path
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 # What comes after the trace, for the traces of others.
 _LATER = (
+    "duckdb",
     "cb_trace.trace.link",
     "cb_trace.attribution",
     "cb_trace.analysis.context",
@@ -94,6 +96,7 @@ def ingest(
     load: LoadOptions | None = None,
     overlap: Overlap = "first",
     capture: Path | None = None,
+    text: Unpacked | None = None,
     progress: Progress = lambda _: None,
 ) -> IngestReport:
     """Make a profile from a bundle, from one Kineto file, or from a folder of one file a rank.
@@ -103,10 +106,11 @@ def ingest(
     :param load: which part of each trace to load.
     :param overlap: who owns the instants at which two kernels run.
     :param capture: the trace in which the CUDA graphs of a foreign trace were captured.
+    :param text: the Kineto file, where its unpacking has begun already.
     :raises CbTraceError: the source cannot be read, or the target not be written.
     """
-    for given in (source, *([] if capture is None else [capture])):
-        _check_readable(given)
+    for named in (source, *([] if capture is None else [capture])):
+        _check_readable(named)
     check_name(target)
     if target.exists() and source.samefile(target):
         raise CbTraceError(f"{source} is its own target", hint="name another file with -o")
@@ -117,15 +121,21 @@ def ingest(
             hint="--capture goes with one Kineto file",
         )
     store.check_target(target, force=force)
-    # the first blocks are unpacked while DuckDB is imported, and what comes after the trace is
-    # imported while an empty profile is made and DuckDB reads: polars takes as long as a small one
-    begun = nullcontext() if ours or source.is_dir() else Unpacked(source)
-    later = nullcontext(_at_once) if ours else importing("duckdb", *_LATER)
-    with begun as text, later as imported, store.create(target, force=force) as draft:
+    # the first blocks are unpacked while DuckDB starts, and what comes after the trace is imported
+    # while an empty profile is made and DuckDB reads: polars takes as long as a small one
+    given = text is not None or ours or source.is_dir()
+    begun = nullcontext(text) if given else Unpacked(source)
+    later = nullcontext(_at_once) if ours else importing(*_LATER)
+    if ours:
+        import_module(_LATER[0])
+    else:
+        engine.begin()
+    with begun as unpacked, later as imported, store.create(target, force=force) as draft:
         run = Ingest(draft.connection, target, load or LoadOptions(), overlap, progress, imported)
-        run_ids = (
-            [_ingest_bundle(run, source)] if ours else ingest_foreign(run, source, capture, text)
-        )
+        if ours:
+            run_ids = [_ingest_bundle(run, source)]
+        else:
+            run_ids = ingest_foreign(run, source, capture, unpacked)
         device_ns, unattributed_ns = _device_time(run.connection)
     return IngestReport(
         profile=target,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,10 +31,25 @@ from cb_trace.version import VERSION
 if TYPE_CHECKING:
     import polars as pl
 
-    from cb_trace.attribution import TraceEvents
+    from cb_trace.attribution import Backward, TraceEvents
     from cb_trace.bundle import Role
 
 TRACE_NAMES = (".json", ".json.gz", ".json.zst", ".json.zip", ".pftrace")
+
+
+@dataclass(slots=True)
+class _Frames:
+    """A loaded trace, and the modules that it names."""
+
+    events: TraceEvents
+    autograd: Backward | None
+    module: pl.DataFrame
+
+    def attributed(self) -> TraceEvents:
+        """Let go of what the figures do not need: of five million events 80 MB."""
+        none = {"op": self.events.op.clear(), "python_module": self.events.python_module.clear()}
+        self.events, self.autograd = replace(self.events, **none), None
+        return self.events
 
 
 def ingest_foreign(
@@ -52,13 +68,12 @@ def ingest_foreign(
         run_id = sha256[:12]
         run_id += f"-{trace_id}" if run_id in run_ids else ""  # a copy of another rank's file
         with _told_of_folder(source):
-            report = _load_foreign(
+            report, frames = _load_foreign(
                 run, file, trace_id, run_id, role="foreign", sha256=sha256, text=text
             )
         run_ids.append(run_id)
         reports.append(report)
-        _foreign_run(run, report, run_id, file.name.split(".")[0])
-        _attribute_foreign(run, trace_id, run_id, capture)
+        _attribute_foreign(run, trace_id, run_id, capture, frames)
     _separate_ranks(run, run_ids, reports)
     return run_ids
 
@@ -84,48 +99,65 @@ def _load_foreign(
     role: Role,
     sha256: str,
     text: Unpacked | None = None,
-) -> LoadReport:
+) -> tuple[LoadReport, _Frames]:
+    """Load a file; its events are read while what the loader has to tell is gathered."""
     run.progress(f"reading {file.name}")
-    report = load_trace(
-        run.connection,
-        file,
-        trace_id=trace_id,
-        run_id=run_id,
-        role=role,
-        path=stored_path(file, run.target),
-        sha256=sha256,
-        options=run.load if role == "foreign" else LoadOptions(),
-        text=text,
-    )
+    frames: list[Future[_Frames]] = []
+    with ThreadPoolExecutor(1) as pool:
+        report = load_trace(
+            run.connection,
+            file,
+            trace_id=trace_id,
+            run_id=run_id,
+            role=role,
+            path=stored_path(file, run.target),
+            sha256=sha256,
+            options=run.load if role == "foreign" else LoadOptions(),
+            text=text,
+            linked=lambda: frames.append(pool.submit(_frames, run, trace_id, run_id)),
+        )
+        run.imported()
+        keep(run, run_id, report)
+        if role == "foreign":
+            _foreign_run(run, report, run_id, file.name.split(".")[0])
+    return report, frames.pop().result()
+
+
+def _frames(run: Ingest, trace_id: int, run_id: str) -> _Frames:
+    """Read a loaded trace."""
     run.imported()
-    keep(run, run_id, report)
-    return report
-
-
-def _attribute_foreign(run: Ingest, trace_id: int, run_id: str, capture: Path | None) -> None:
-    """From a trace's events to the figures of its modules."""
-    events = events_of(run, trace_id)
-    with store.writing_ahead(run.connection):
-        own = module = _foreign_modules(run, events, run_id)
-        graphs = None
-        if capture is not None:
-            run.append("module", own)
-            graphs = _foreign_capture(run, capture, trace_id + 1, run_id, module)
-            module = graphs.module
-        context = attribute(run, events, run_id, module, root_glue=False, source=graphs)
-        if capture is None:  # no sooner: an append waits for what is being written
-            run.append("module", own)
-        # what the figures do not need goes: of five million events 80 MB
-        events = replace(events, op=events.op.clear(), python_module=events.python_module.clear())
-        context = replace(context, events=events)
-        analyse(run, context, None, {})
-
-
-def _foreign_modules(run: Ingest, events: TraceEvents, run_id: str) -> pl.DataFrame:
     from cb_trace import attribution
 
-    first = next_id(run, "module", "module_id")
-    return attribution.foreign_modules(events, run_id=run_id, first_module_id=first)
+    with store.beside(run.connection) as reader:
+        run = replace(run, connection=reader)
+        events = events_of(run, trace_id)
+        first = next_id(run, "module", "module_id")
+    autograd = attribution.backward(events.op, events.step)
+    module = attribution.foreign_modules(
+        events, run_id=run_id, first_module_id=first, autograd=autograd
+    )
+    return _Frames(events, autograd, module)
+
+
+def _attribute_foreign(
+    run: Ingest, trace_id: int, run_id: str, capture: Path | None, frames: _Frames
+) -> None:
+    """From a trace's events to the figures of its modules."""
+    with store.writing_ahead(run.connection) as writer:
+        if capture is None:
+            run = replace(run, writer=writer)
+        run.append("module", frames.module)
+        graphs, module = None, frames.module
+        if capture is not None:
+            graphs = _foreign_capture(run, capture, trace_id + 1, run_id, module)
+            module = graphs.module
+        context = attribute(
+            run, frames.events, run_id, module,
+            root_glue=False, source=graphs, autograd=frames.autograd,
+        )  # fmt: skip
+        writer.write()
+        context = replace(context, events=frames.attributed())
+        analyse(run, context, None, {})
 
 
 def _foreign_capture(
@@ -141,12 +173,12 @@ def _foreign_capture(
 
     from cb_trace import attribution
 
-    _load_foreign(run, file, trace_id, run_id, role="capture", sha256=file_sha256(file))
-    events = events_of(run, trace_id)
-    theirs = attribution.capture_modules(module, _foreign_modules(run, events, run_id))
+    sha256 = file_sha256(file)
+    _, frames = _load_foreign(run, file, trace_id, run_id, role="capture", sha256=sha256)
+    theirs = attribution.capture_modules(module, frames.module)
     run.append("module", theirs)
     tree = pl.concat([module.filter(pl.col("path") == ""), theirs])
-    ran = attribute(run, events, run_id, tree, root_glue=False)
+    ran = attribute(run, frames.events, run_id, tree, root_glue=False, autograd=frames.autograd)
     launched = attribution.captured(ran.events)
     if launched.kernel.is_empty() and ran.events.kernel.is_empty():
         raise CbTraceError(

@@ -56,20 +56,18 @@ def importing(*modules: str) -> Iterator[Callable[[], None]]:
     A thread that comes back from DuckDB waits a switch interval for the interpreter, 5 ms a
     statement by default.
     """
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH_S)
     thread = Thread(target=_import, args=modules)
     thread.start()
     try:
         yield thread.join
     finally:
         thread.join()
+        sys.setswitchinterval(before)
 
 
 def _import(*modules: str) -> None:
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(_SWITCH_S)
-    try:
-        with suppress(Exception), uncollected():  # whoever needs one meets its error himself
-            for module in modules:
-                import_module(module)
-    finally:
-        sys.setswitchinterval(before)
+    with suppress(Exception), uncollected():  # whoever needs one meets its error himself
+        for module in modules:
+            import_module(module)

@@ -39,10 +39,14 @@ class Ingest:
     progress: Progress
     imported: Callable[[], None]  # waits for what comes after the first trace
     reports: list[LoadReport] = field(default_factory=list)
+    writer: store.Writer | None = None  # adds rows beside other work
 
     def append(self, table: str, frame: pl.DataFrame) -> None:
         """Add rows to a table."""
-        store.append(self.connection, table, frame)
+        if self.writer is not None:
+            self.writer.append(table, frame)
+        else:
+            store.append(self.connection, table, frame)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +111,12 @@ def attribute(
     root_glue: bool,
     evidence: attribution.Evidence | None = None,
     source: Context | None = None,
+    autograd: attribution.Backward | None = None,
 ) -> Context:
     """Give every kernel of a loaded trace its modules, and keep the rows.
 
     :param source: what the trace's CUDA graphs were captured from.
+    :param autograd: the events' backward operators, where they have been found already.
     """
     from cb_trace import attribution
 
@@ -121,8 +127,9 @@ def attribute(
         reference = attribution.reference(source.events, source.found)
         evidence = replace(evidence, reference=reference)
     found = attribution.attribute(
-        events, module, first_call_id=first, root_glue=root_glue, evidence=evidence
-    )
+        events, module, first_call_id=first, root_glue=root_glue, evidence=evidence,
+        autograd=autograd,
+    )  # fmt: skip
     run.append("module_call", found.module_call)
     run.append("kernel_module", found.kernel_module)
     return Context(run_id, module, events, found, source)

@@ -8,7 +8,7 @@ them and gives every kernel its rows.
 
 from __future__ import annotations
 
-from cb_trace.attribution.autograd import backward
+from cb_trace.attribution.autograd import Backward, backward
 from cb_trace.attribution.combine import attribute
 from cb_trace.attribution.events import Attributed, TraceEvents
 from cb_trace.attribution.evidence import Evidence, Reference
@@ -20,6 +20,7 @@ from cb_trace.attribution.shares import split_by_shares
 
 __all__ = [
     "Attributed",
+    "Backward",
     "Evidence",
     "Reference",
     "TraceEvents",

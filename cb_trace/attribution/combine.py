@@ -45,6 +45,7 @@ def attribute(
     first_call_id: int = 0,
     root_glue: bool = True,
     evidence: Evidence = Evidence(),  # noqa: B008  (frozen)
+    autograd: Backward | None = None,
 ) -> Attributed:
     """Give every kernel of a trace to one module call, or to several modules, or say why not.
 
@@ -61,13 +62,14 @@ def attribute(
         traces, work outside every module stays unattributed and steps do not matter; as where no
         module was seen to run at all.
     :param evidence: what is known beside the trace.
+    :param autograd: what :func:`backward` says of the events, where that is known already.
     :returns: rows of ``module_call`` and ``kernel_module``; Σ ``ns`` over the rows of a kernel is
         its duration. A kernel's ``call_id`` in the backward phase is the forward call's, as is that
         of a recomputed kernel where it is known which call is repeated; in a CUDA graph it is a
         call of the run that was captured.
     """
     origin = origins(events)
-    autograd = backward(events.op, events.step)
+    autograd = autograd or backward(events.op, events.step)
     calls = _calls(events, module, autograd)
     again = recomputed(calls.frame, autograd)
     accumulated = gradients(events, module, evidence.parameters, autograd)

@@ -22,7 +22,7 @@ from itertools import count
 
 import polars as pl
 
-from cb_trace.attribution.autograd import backward
+from cb_trace.attribution.autograd import Backward, backward
 from cb_trace.attribution.events import TraceEvents
 from cb_trace.attribution.ranges import module_ranges
 from cb_trace.attribution.slices import MOST_DEEP, SIGNATURE_PREFIX, Node, placed, slices_of
@@ -38,15 +38,23 @@ WRAPPERS = {
 }  # fmt: skip
 
 
-def foreign_modules(events: TraceEvents, *, run_id: str, first_module_id: int = 0) -> pl.DataFrame:
+def foreign_modules(
+    events: TraceEvents,
+    *,
+    run_id: str,
+    first_module_id: int = 0,
+    autograd: Backward | None = None,
+) -> pl.DataFrame:
     """Rows of table ``module`` for a foreign trace; empty where it names no module.
 
     ``attribute`` needs nothing else: ranges are found by ``path``, slices by ``parent_id`` and
     ``signature``, which holds the instance (``nn.Module: Linear_3``). Sizes are NULL: a trace does
     not tell them.
+
+    :param autograd: what :func:`backward` says of the events, where that is known already.
     """
     names = module_ranges(events.annotation)["name"].unique(maintain_order=True)
-    root = _from_paths(names) if len(names) else _from_slices(events)
+    root = _from_paths(names) if len(names) else _from_slices(events, autograd)
     nodes = list(_walk(root)) if root.children or len(names) else []
     for at, node in enumerate(nodes):
         node.module_id = first_module_id + at
@@ -93,7 +101,7 @@ def _from_paths(names: Iterable[str]) -> Node:
     return root
 
 
-def _from_slices(events: TraceEvents) -> Node:
+def _from_slices(events: TraceEvents, autograd: Backward | None) -> Node:
     """One node an instance and caller, in order of first call."""
     root = Node("", ROOT_CLASS, None)
     paths: dict[str, list[Node]] = {}  # of each instance
@@ -109,7 +117,8 @@ def _from_slices(events: TraceEvents) -> Node:
             paths.setdefault(name, []).append(node)
         return caller.children[name]
 
-    placed(slices_of(events.python_module, backward(events.op, events.step)), root, child)
+    autograd = autograd or backward(events.op, events.step)
+    placed(slices_of(events.python_module, autograd), root, child)
     for nodes in paths.values():
         for node in nodes:
             node.aliases = [n.path for n in nodes[: MOST_ALIASES + 1] if n is not node]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ from cb_trace.imports import uncollected
 
 if TYPE_CHECKING:
     from cb_trace.conduct import IngestReport
-    from cb_trace.trace import LoadOptions
+    from cb_trace.trace import LoadOptions, Unpacked
 
 
 @click.command(name="ingest", epilog="Example: cb-trace ingest trace.json.gz -o trace.duckdb")
@@ -101,16 +102,26 @@ def ingest_to(
 ) -> IngestReport:
     """Ingest and say what came of it."""
     needs_reading_half()
-    with uncollected():
-        from cb_trace.conduct import ingest
+    with _unpacking(source) as text, show_progress() as show:
+        with uncollected():
+            from cb_trace.conduct import ingest
 
-    with show_progress() as show:
-        report = ingest(source, target, force=force, load=load, capture=capture, progress=show)
+        report = ingest(
+            source, target, force=force, load=load, capture=capture, text=text, progress=show
+        )
     for remark in report.remarks():
         say(f"note: {remark}")
     say(report.summary())
     say(f"Wrote {target}")
     return report
+
+
+def _unpacking(source: Path) -> AbstractContextManager[Unpacked | None]:
+    """Unpack a single trace from now on, while the rest is imported."""
+    from cb_trace.files import is_bundle
+    from cb_trace.trace import Unpacked
+
+    return Unpacked(source) if source.is_file() and not is_bundle(source) else nullcontext()
 
 
 def _stem(source: Path) -> str:

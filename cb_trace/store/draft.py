@@ -8,16 +8,17 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cb_trace import engine
 from cb_trace.columns import polars_schema
 from cb_trace.errors import CbTraceError
 from cb_trace.interrupts import interruptible
-from cb_trace.store.template import Config, empty_profile, run_script
+from cb_trace.store.template import empty_profile, run_script
 
 if TYPE_CHECKING:
     import polars as pl
@@ -51,6 +52,8 @@ def create(target: Path, *, force: bool = False) -> Iterator[Draft]:
             try:
                 yield Draft(connection, target)
                 run_script(connection, "finish.sql")
+                if connection.execute("SELECT 1 FROM replay LIMIT 1").fetchall():
+                    run_script(connection, "finish_isolated.sql")
                 connection.execute("CHECKPOINT")
             finally:
                 connection.close()
@@ -62,14 +65,49 @@ def create(target: Path, *, force: bool = False) -> Iterator[Draft]:
 
 
 @contextmanager
-def writing_ahead(connection: DuckDBPyConnection) -> Iterator[None]:
-    """Write to the disk what a draft's tables hold, in a thread, while the block works.
+def beside(connection: DuckDBPyConnection) -> Iterator[DuckDBPyConnection]:
+    """Another connection to the draft that a connection is to, for another thread."""
+    with interruptible(connection.cursor()) as cursor:
+        cursor.execute("USE profile")
+        yield cursor
 
-    Only a head start: what fails here fails again at the end, and is told there.
-    """
-    with interruptible(connection.cursor()) as cursor, ThreadPoolExecutor(1) as pool:
-        pool.submit(_write, cursor)
-        yield
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Fills a draft's tables in a thread, in the order asked for."""
+
+    _cursor: DuckDBPyConnection
+    _pool: ThreadPoolExecutor
+    _appends: list[Future[None]] = field(default_factory=list)
+
+    def append(self, table: str, frame: pl.DataFrame) -> None:
+        """As :func:`append`, some time before the writer's block ends."""
+        self._appends.append(self._pool.submit(append, self._cursor, table, frame))
+
+    def write(self) -> None:
+        """Write to the disk what the tables hold.
+
+        Only a head start: what fails here fails again at the end, and is told there.
+        """
+        self._pool.submit(_write, self._cursor)
+
+    def settle(self) -> None:
+        """Wait for all that was appended.
+
+        :raises ValueError: as :func:`append`.
+        """
+        for appended in self._appends:
+            appended.result()
+
+
+@contextmanager
+def writing_ahead(connection: DuckDBPyConnection) -> Iterator[Writer]:
+    """Write to the disk what a draft's tables hold, and more rows, beside the work of the block."""
+    with beside(connection) as cursor, ThreadPoolExecutor(1) as pool:
+        writer = Writer(cursor, pool)
+        writer.write()
+        yield writer
+        writer.settle()
 
 
 def _write(cursor: DuckDBPyConnection) -> None:
@@ -88,8 +126,7 @@ def _sync(part: Path) -> None:
 @contextmanager
 def _in_one_line(target: Path) -> Iterator[None]:
     """Turn what a full disk does, here and in the block, into one line."""
-    import duckdb
-
+    duckdb = engine.module()
     try:
         yield
     except (duckdb.IOException, duckdb.FatalException, duckdb.TransactionException) as error:
@@ -145,15 +182,9 @@ def check_target(target: Path, *, force: bool = False) -> None:
 
 
 def _new_database(part: Path, target: Path) -> DuckDBPyConnection:
-    import duckdb
-
-    config: Config = {
-        "temp_directory": f"{part}.tmp",
-        "autoinstall_known_extensions": False,
-    }
     try:
-        return interruptible(empty_profile(part, config))
-    except (duckdb.Error, OSError) as error:
+        return interruptible(empty_profile(part))
+    except (engine.module().Error, OSError) as error:
         cause = str(error).splitlines()[0]
         raise CbTraceError(
             f"cannot write {target}: {cause}", hint="choose a folder you can write to"

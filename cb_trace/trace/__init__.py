@@ -3,10 +3,31 @@
 ``load_trace`` is the whole interface. It reads any container (plain, gzip, zstd, zip), cuts the
 text into blocks at event boundaries, lets DuckDB decode them in parallel, and mends what it
 cannot; no Python object is made for a sound event.
+
+Names are imported when first used: a file is unpacked while the rest is imported.
 """
 
-from cb_trace.trace.load import load_trace
-from cb_trace.trace.options import Drop, Header, LoadOptions, LoadReport
-from cb_trace.trace.unpacked import Unpacked
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cb_trace.imports import lazily
+
+if TYPE_CHECKING:
+    from cb_trace.trace.load import load_trace
+    from cb_trace.trace.options import Drop, Header, LoadOptions, LoadReport
+    from cb_trace.trace.unpacked import Unpacked
 
 __all__ = ["Drop", "Header", "LoadOptions", "LoadReport", "Unpacked", "load_trace"]
+
+__getattr__ = lazily(
+    __name__,
+    {
+        "Drop": "cb_trace.trace.options.Drop",
+        "Header": "cb_trace.trace.options.Header",
+        "LoadOptions": "cb_trace.trace.options.LoadOptions",
+        "LoadReport": "cb_trace.trace.options.LoadReport",
+        "Unpacked": "cb_trace.trace.unpacked.Unpacked",
+        "load_trace": "cb_trace.trace.load.load_trace",
+    },
+)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cb_trace import engine
 from cb_trace.errors import CbTraceError
 from cb_trace.interrupts import interruptible
 from cb_trace.trace import sql
@@ -261,8 +262,7 @@ def _decode(
     connection: duckdb.DuckDBPyConnection, group: list[Path], source: str, part: str
 ) -> bool:
     """Decode files into a table of their own; False where DuckDB refuses one."""
-    import duckdb
-
+    duckdb = engine.module()
     script = _of_part("part", part).replace("/*source*/", sql.text(source))
     try:
         sql.run(connection, script, files=[str(path) for path in group])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,6 +36,7 @@ def load_trace(
     cpu_kernels: bool = False,
     options: LoadOptions = LoadOptions(),  # noqa: B008  (frozen)
     text: Unpacked | None = None,
+    linked: Callable[[], None] = lambda: None,
 ) -> LoadReport:
     """Fill the tables trace, thread, step, annotation, python_module, op, launch, kernel and drop.
 
@@ -47,6 +49,7 @@ def load_trace(
     :param cpu_kernels: our own recording on the CPU: one ``kernel`` row a stretch of an
         operator's self time. In foreign traces without device events ``kernel`` stays empty.
     :param text: the file, where its unpacking has begun already.
+    :param linked: called when all tables but trace and drop are filled.
     :raises CbTraceError: no file, not a trace, several traces in one, or a bad option.
     """
     job = Job(
@@ -62,14 +65,27 @@ def load_trace(
     with sql.limits(connection), nullcontext(text) if text else Unpacked(file) as unpacked:
         try:
             decoder = Decoder(connection, unpacked, trace_id)
-            decoder.run()
-            span, drops = settle(connection, trace_id)
-            linked, unmatched = _link(job, decoder.first, span)
-            found = report(job, decoder, span, drops + linked, unmatched)
+            span, drops, unmatched = _fill(job, decoder)
+            linked()
+            found = report(job, decoder, span, drops, unmatched)
             store(job, found, span)
         finally:
-            sql.run(connection, sql.text("clear"))
+            connection.execute("DROP TABLE IF EXISTS raw_total; DROP TABLE IF EXISTS raw_wait")
     return found
+
+
+def _fill(job: Job, decoder: Decoder) -> tuple[Span, list[Drop], str | None]:
+    """From the text to the final rows, with nothing left of what was between.
+
+    :return: the span, what was changed or not linked, and what :func:`mark_steps` has to say.
+    """
+    try:
+        decoder.run()
+        span, drops = settle(job.connection, job.trace_id)
+        unlinked, unmatched = _link(job, decoder.first, span)
+    finally:
+        sql.run(job.connection, sql.text("clear"))
+    return span, drops + unlinked, unmatched
 
 
 def _link(job: Job, first: FirstIds, span: Span) -> tuple[list[Drop], str | None]:

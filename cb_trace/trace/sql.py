@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cb_trace import engine
 from cb_trace.errors import CbTraceError
 
 if TYPE_CHECKING:
@@ -75,14 +76,12 @@ def value(connection: duckdb.DuckDBPyConnection, query: str, **parameters: Any) 
 @contextmanager
 def limits(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
     """Bound DuckDB's memory and threads, and keep it quiet, while a file loads; then restore."""
-    import duckdb
-
     wanted = ", ".join(f"current_setting('{name}')" for name in _SETTINGS)
     before = dict(zip(_SETTINGS, row(connection, f"SELECT {wanted}"), strict=True))
     try:
         _set(connection, _SETTINGS)
         yield
-    except duckdb.OutOfMemoryException as error:
+    except engine.module().OutOfMemoryException as error:
         raise CbTraceError(
             f"the trace does not fit the memory limit of {MEMORY_LIMIT}: {error}"[:300],
             hint="load a part of it with --window or --steps",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cb_trace import engine
 from cb_trace.errors import CbTraceError
 from cb_trace.trace import sql
 
@@ -24,13 +25,11 @@ def mark_steps(
     :return: where a pattern was given that no name matches, what names there are.
     :raises CbTraceError: the pattern is no regular expression.
     """
-    import duckdb
-
     patterns = STEP_PATTERNS if pattern is None else (pattern,) * 3
     given = {f"pattern_{at}": candidate for at, candidate in enumerate(patterns)}
     try:
         sql.run(connection, sql.text("step"), trace_id=trace_id, **given)
-    except duckdb.InvalidInputException as error:
+    except engine.module().InvalidInputException as error:
         raise CbTraceError(
             f"the step pattern {pattern!r} is no regular expression: {error}"[:300],
             hint="RE2 syntax, as in '^step\\['",

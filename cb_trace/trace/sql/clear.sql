@@ -1,3 +1,4 @@
+-- All but raw_total, which the report needs.
 DROP VIEW IF EXISTS numbered_step;
 DETACH DATABASE IF EXISTS stage;
 DROP TABLE IF EXISTS raw_track;
@@ -6,11 +7,9 @@ DROP TABLE IF EXISTS raw_launch;
 DROP TABLE IF EXISTS raw_device;
 DROP TABLE IF EXISTS raw_frame;
 DROP TABLE IF EXISTS raw_summary;
-DROP TABLE IF EXISTS raw_total;
 DROP TABLE IF EXISTS raw_choice;
 DROP TABLE IF EXISTS raw_link;
 DROP TABLE IF EXISTS raw_step;
-DROP TABLE IF EXISTS raw_wait;
 DROP TABLE IF EXISTS raw_stretch;
 DROP TABLE IF EXISTS raw_module;
 DROP TABLE IF EXISTS launch_op;
