@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from cb_trace.bundle import Condition
+from cb_trace.replay.behind import LOAD_SECONDS
 from cb_trace.replay.flush import CacheFlush
 from cb_trace.replay.gradients import BackwardCall
 from cb_trace.replay.graph import capture_graph, capturing_stream, one_line
@@ -38,6 +39,7 @@ LONG_SECONDS = 0.5  # a call that has warmed up for this long is warm
 LEAST_SECONDS = 0.02  # of a block, if its samples take so long: nothing is gained by fewer
 HOLD_FACTOR = 2  # times as long as the host takes: by that it may be slowed
 LAUNCH_RUNS = 3
+LOADED_RUNS = 4
 NO_GRADIENTS = "no gradient reached its output"
 RECOMPUTES = "it runs forwards again: alone, recomputed work cannot be told from the backward"
 OVERRUN = 2  # how far a slow call may exceed its share of the time to reach its samples
@@ -63,11 +65,14 @@ class Sampling:
 class IsolatedCall:
     """A call in its own state. ``restores`` says that every run needs its inputs put back.
 
-    Where the call has a ``compiled`` form, that runs in every condition but ``eager``.
+    Where the call has a ``compiled`` form, that runs in every condition but ``eager``. A ``load``
+    runs before the sweep of every cold run (:mod:`cb_trace.replay.behind`).
     """
 
-    def __init__(self, call: Call, device: torch.device, flush: CacheFlush) -> None:
-        self._call, self._device, self._flush = call, device, flush
+    def __init__(
+        self, call: Call, device: torch.device, flush: CacheFlush, load: Run | None = None
+    ) -> None:
+        self._call, self._device, self._flush, self._load = call, device, flush, load
         if call.inputs is None:
             raise SkippedError("no inputs were captured")
         self._thawed = call.inputs.thaw(own=call.mutates)
@@ -146,6 +151,8 @@ class IsolatedCall:
 
     def sweep(self) -> None:
         """Empty the cache and leave the inputs alone: a backward still needs what they hold."""
+        if self._load is not None:
+            self._load()
         self._flush(self._hold_ns)
 
     def runner(self, condition: Condition) -> Callable[[], object]:
@@ -159,9 +166,14 @@ class IsolatedCall:
             synchronize(self._device)
 
     def flush(self) -> None:
-        """:meth:`prepare`, then empty the cache. The flush is left queued on the device."""
+        """:meth:`prepare`, then :meth:`sweep`, which is left queued on the device."""
         self.prepare()
-        self._flush(self._hold_ns)
+        self.sweep()
+
+    @property
+    def warm_ups(self) -> int:
+        """Runs before one that counts, at the least: by the last, the load has set the clock."""
+        return LOADED_RUNS if self._load is not None else 1
 
     def check(self) -> None:
         """Run once, and compare with the call in context.
@@ -184,6 +196,7 @@ class IsolatedCall:
             or before != self._contents()
             or (self._call.mutates and self._thawed.mutated())
         )
+        self._call.restores = self.restores
         if self.restores:
             self._restore()
 
@@ -223,6 +236,8 @@ class IsolatedCall:
         kernels are, and the host with them.
         """
         self._hold_ns = HOLD_FACTOR * self._launch_ns(run, flush)
+        if self._load is not None:  # the host gets ahead meanwhile; a rest would raise the clock
+            self._hold_ns = max(0, self._hold_ns - round(LOAD_SECONDS * 1e9))
         begin = time.perf_counter()
         flush()
         run()
@@ -265,7 +280,7 @@ class IsolatedCall:
             noise_ratio=sampling.noise_ratio,
             before=before,
             queued=queued,
-            prior=series.samples(),
+            prior=series.samples() if series.blocks else (),
             floor=1 if series.blocks else 2,
         )
 
@@ -315,9 +330,12 @@ class _Kept:
 
 
 @contextmanager
-def isolated(call: Call, device: torch.device, flush: CacheFlush) -> Iterator[IsolatedCall]:
+def isolated(
+    call: Call, device: torch.device, flush: CacheFlush, load: Run | None = None
+) -> Iterator[IsolatedCall]:
     """The call ready to run in the state it had; afterwards everything is as before.
 
+    :param load: what runs before each cold run; it changes nothing that the call sees.
     :raises SkippedError: it cannot be replayed.
     """
     if call.reason is not None:
@@ -328,7 +346,7 @@ def isolated(call: Call, device: torch.device, flush: CacheFlush) -> Iterator[Is
         for inner, training in zip(call.module.modules(), call.training, strict=True):
             inner.training = training
         try:
-            ready = IsolatedCall(call, device, flush)
+            ready = IsolatedCall(call, device, flush, load)
         except torch.OutOfMemoryError as error:
             raise SkippedError(one_line(error)) from error
         ready.check()

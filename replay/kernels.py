@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from cb_trace.bundle import TraceRecord, file_sha256
-from cb_trace.range_names import replay_range
+from cb_trace.range_names import REPLAY_PREFIX, replay_range
 from cb_trace.replay.isolated import IsolatedCall, Kind
 from cb_trace.replay.profiler import warming
 from cb_trace.replay.timing import Run, synchronize
@@ -52,7 +53,8 @@ def profile_call(
 ) -> None:
     """Run a call, or its backward, ``count`` times in ranges, the device synchronised between.
 
-    Restoring inputs, flushing the cache and a backward's forward lie outside the ranges.
+    Restoring inputs, steps ahead of a cold call, flushing the cache and a backward's forward lie
+    outside the ranges.
     """
     phase, condition = kind
     if phase == "backward":
@@ -61,7 +63,7 @@ def profile_call(
     else:
         run = ready.runner(condition)
         before = ready.flush if condition == "cold" else ready.prepare
-    for iteration in range(-1, count):
+    for iteration in range(-ready.warm_ups if condition == "cold" else -1, count):
         before()
         synchronize(device)
         name = replay_range(replay_id, iteration) if iteration >= 0 else WARMUP_RANGE
@@ -84,4 +86,47 @@ def _export(profiler: profile, target: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="cb-trace-") as folder:
         raw = Path(folder) / "raw.json"
         profiler.export_chrome_trace(str(raw))
+        raw.write_bytes(without_steps(raw.read_bytes()))
         clean_trace(raw, target)
+
+
+_EVENT_END = b"\n  },"
+_LAUNCHES_GRAPH = re.compile(rb'"name": "cu(?:da)?GraphLaunch')
+_NUMBER = re.compile(rb'"(?:correlation|id)": (\d+)')
+_WHEN = re.compile(rb'"ts": (\d+)\.(\d{3}), "dur": (\d+)\.(\d{3})')
+
+
+def without_steps(trace: bytes) -> bytes:
+    """A Kineto file without graphs that were launched outside every range of a replay.
+
+    They are steps ahead of cold calls (:mod:`cb_trace.replay.behind`): thousands of kernels that
+    nobody asks about. The other events keep their bytes; the first and the last hold the frame.
+    """
+    events = trace.split(_EVENT_END)
+    launches = [event for event in events[1:-1] if _LAUNCHES_GRAPH.search(event)]
+    if not launches:
+        return trace
+    ranges = [_span(event) for event in events if REPLAY_PREFIX.encode() in event]
+    outside = [e for e in launches if not any(_within(_span(e), span) for span in ranges)]
+    steps = {_number(event) for event in outside} - {None}
+    kept = [event for event in events[1:-1] if _number(event) not in steps]
+    return _EVENT_END.join([events[0], *kept, events[-1]])
+
+
+def _number(event: bytes) -> bytes | None:
+    """What ties a launch, its kernels and the arrows between them together."""
+    found = _NUMBER.search(event)
+    return found and found[1]
+
+
+def _span(event: bytes) -> tuple[int, int]:
+    """Begin and end in ns."""
+    found = _WHEN.search(event)
+    if found is None:
+        return 0, 0
+    begin, length = int(found[1] + found[2]), int(found[3] + found[4])
+    return begin, begin + length
+
+
+def _within(inner: tuple[int, int], outer: tuple[int, int]) -> bool:
+    return outer[0] <= inner[0] and inner[1] <= outer[1]
