@@ -59,6 +59,7 @@ class Call:
     rng: RngState | None = None
     held: ModuleState | None = None  # its own state before the call, where the call changes it
     mutates: bool = False  # the call wrote to its inputs
+    restores: bool = False  # alone, inputs or state are put back before every run, as was tried
     casts: bool = False  # the call cast weights for autocast, rather than finding them cast
     output: Hashable = None
     gradients: OutputGradients | None = None  # of the output, in a step with grad
