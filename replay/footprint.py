@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 import torch
+from torch import nn
 
 from cb_trace.accounts import MemoryRecord
 from cb_trace.replay.accounting import Accounting, Frame
+from cb_trace.replay.captures import Captures
 from cb_trace.replay.cost import saved_bytes
+from cb_trace.replay.flush import CacheFlush
 from cb_trace.replay.hooks import Call
-from cb_trace.replay.isolated import IsolatedCall
+from cb_trace.replay.isolated import IsolatedCall, SkippedError, isolated
 from cb_trace.replay.storages import CudaMeter
 
 
@@ -30,6 +34,27 @@ def footprint(
     except Exception:  # the module's own code, under hooks that it may refuse
         return None
     return next((frame for frame in accounting.frames if frame.path == call.path), None)
+
+
+def footprints(
+    captures: Captures,
+    model: nn.Module,
+    step: Callable[[], object] | None,
+    device: torch.device,
+    flush: CacheFlush,
+    *,
+    meter: CudaMeter | None,
+) -> list[MemoryRecord]:
+    """Memory of every captured call that can be replayed, alone; nothing is timed."""
+    found: dict[Call, Frame] = {}
+    wanted = [call for call in captures.to_measure() if call.reason is None]
+    for group in captures.in_memory(wanted, model, step):
+        for call in group:
+            with suppress(SkippedError), isolated(call, device, flush) as ready:
+                frame = footprint(call, ready, device, meter)
+                if frame is not None:
+                    found[call] = frame
+    return records_alone(captures.calls, captures.measured_by, found)
 
 
 def records_alone(

@@ -8,7 +8,7 @@ machine meets all alike, and whatever the caller times between two turns.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,12 @@ from torch import nn
 
 from cb_trace.accounts import MemoryRecord
 from cb_trace.bundle import Condition, ModuleRecord, Note, ReplayRecord, TraceRecord
-from cb_trace.replay.accounting import Frame
 from cb_trace.replay.behind import BehindStep
 from cb_trace.replay.captures import Captures
 from cb_trace.replay.clock import clock_of
 from cb_trace.replay.compiling import compiled_alone
 from cb_trace.replay.flush import CacheFlush
-from cb_trace.replay.footprint import footprint, records_alone
+from cb_trace.replay.footprint import footprints
 from cb_trace.replay.guard import preserved
 from cb_trace.replay.hooks import Call
 from cb_trace.replay.isolated import (
@@ -40,6 +39,7 @@ from cb_trace.replay.likes import DEVICE, HOST, Place, Seen
 from cb_trace.replay.schedule import MOST_TURNS, TURNS, Schedule
 from cb_trace.replay.series import Series, block_of, clock_notes
 from cb_trace.replay.storages import CudaMeter
+from cb_trace.replay.tour import HostTour
 from cb_trace.replay.tree import modules_by_path, sharded
 
 INTERRUPTED = "interrupted"
@@ -63,6 +63,7 @@ class ReplayOptions:
     min_seconds: float = 0.3  # a shorter stretch can lie in a quiet or a slow moment of the host
     noise_ratio: float = 0.005
     wrap: tuple[str, ...] = ()  # methods that count as calls beside forward
+    tour: bool = True  # modules one after another too, where the host launches them
     compile: dict[str, Any] | None = None  # arguments of torch.compile; None: modules run eagerly
 
 
@@ -105,6 +106,7 @@ class Replayer:
             wrap=options.wrap,
             sharded=sharded(model),
         )
+        self.tour = HostTour(model, self._captures, device, options.budget_seconds)
         self._series: dict[Measurement, Series] = {}
         self._ids: dict[Measurement, int] = {}
         self._unlike: dict[Call, str] = {}
@@ -150,6 +152,7 @@ class Replayer:
         except KeyboardInterrupt:
             self._interrupt()
         self._assemble(final=True)
+        self.notes += self.tour.notes
         detail, dropped = clock_notes(list(self._series.values()))
         self.notes.append(Note(reason=CLOCK, detail=detail, count=max(1, dropped)))
 
@@ -206,9 +209,13 @@ class Replayer:
                     self.notes += self.behind.decide(cold, schedule.left())
                 with schedule.turn(number, due):
                     self._turn(number, due, schedule)
+                if self.options.tour and self.options.compile is None:
+                    known = {c for c in group if self._series.get((c, HOT), Series()).blocks}
+                    self.tour.turn(number, known, self._cache_flush())
                 self._assemble()
                 yield number
                 number += 1
+            self.tour.close()  # of the first group alone: no other inputs are in memory with these
 
     def _turn(self, number: int, due: list[Measurement], schedule: Schedule) -> None:
         calls = list(dict.fromkeys(call for call, _ in due))
@@ -332,18 +339,9 @@ class Replayer:
 
     def footprints(self, meter: CudaMeter | None) -> list[MemoryRecord]:
         """Memory of every call that can be replayed, alone; nothing is timed."""
-        found: dict[Call, Frame] = {}
-        wanted = [call for call in self._captures.to_measure() if call.reason is None]
-        for group in self._captures.in_memory(wanted, self.model, self.step):
-            for call in group:
-                with (
-                    suppress(SkippedError),
-                    isolated(call, self.device, self._cache_flush()) as ready,
-                ):
-                    frame = footprint(call, ready, self.device, meter)
-                    if frame is not None:
-                        found[call] = frame
-        return records_alone(self._captures.calls, self._captures.measured_by, found)
+        return footprints(
+            self._captures, self.model, self.step, self.device, self._cache_flush(), meter=meter
+        )
 
     def _timed(self, call: Call) -> list[Kind]:
         """What to profile; a graph's kernels are those of the hot call."""
