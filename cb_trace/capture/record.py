@@ -113,6 +113,7 @@ def replay_options(options: RecordOptions) -> ReplayOptions:
         max_capture_bytes=options.max_capture_bytes,
         profiled_calls=options.profiled_calls,
         wrap=options.wrap,
+        tour=options.mode == "eager",
         compile=options.compile if options.compiled else None,
     )
 
@@ -196,6 +197,7 @@ class _Recording:
             knockouts=self.changed.knockouts,
             speedups=self.changed.speedups,
             host_spans=self.spans.records,
+            host_tours=self.replayer.tour.records() if self.replayer else [],
         )
 
     def _measure(self, how: Deployed) -> None:
