@@ -95,6 +95,7 @@ def _renewed(  # noqa: PLR0917 - the parts of one replay
         bundle.manifest,
         traces=[*_kept(bundle, folder), *traces],
         replays=replayer.records,
+        host_tours=replayer.tour.records(),
         notes=[*bundle.manifest.notes, *notes, *_moved(bundle, device), *replayer.notes],
     )
 

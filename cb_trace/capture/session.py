@@ -224,6 +224,7 @@ class Session:
             costs=self._counting.costs,
             memories=self._counting.memories,
             graphs=graphs,
+            host_tours=self._replayer.tour.records(),
         )
         write_bundle(self._folder, self.manifest)
 

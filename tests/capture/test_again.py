@@ -13,6 +13,7 @@ from cb_trace.capture.again import replay_bundle
 from cb_trace.capture.record import record
 from cb_trace.errors import CbTraceError
 from cb_trace.providers import load
+from cb_trace.replay import tour
 from tests.capture.test_record import PROVIDERS, QUICK, quick
 
 
@@ -25,7 +26,10 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_replays_are_renewed_and_the_rest_is_kept(recorded: Path, tmp_path: Path) -> None:
+def test_replays_are_renewed_and_the_rest_is_kept(
+    recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tour, "DEVICES", ("cpu",))
     before = open_bundle(recorded).manifest
     returned = replay_bundle(recorded, tmp_path, replace(QUICK, replay_seconds=5.0))
     after = open_bundle(tmp_path).manifest
@@ -39,6 +43,8 @@ def test_replays_are_renewed_and_the_rest_is_kept(recorded: Path, tmp_path: Path
     ).read_bytes()
     assert "isolated" in {t.role for t in after.traces}
     assert {r.path for r in after.replays if r.samples_ns} >= {"dense_arch", "inter_arch.fm"}
+    assert before.host_tours == []
+    assert {r.path for r in after.host_tours} >= {"inter_arch.fm"}
 
 
 def changed(recorded: Path, folder: Path, manifest: Manifest) -> Path:

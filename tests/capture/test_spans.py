@@ -17,6 +17,7 @@ from cb_trace.capture.spans import SpannedSteps
 from cb_trace.capture.tree import module_tree
 from cb_trace.conduct import ingest
 from cb_trace.providers.workload import Workload
+from cb_trace.replay import tour
 from cb_trace.replay.host_spans import HostSpans
 from cb_trace.store import open_profile
 from tests.capture.test_record import QUICK
@@ -59,6 +60,7 @@ class OnCpu(SpannedSteps):
 @pytest.fixture
 def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Manifest:
     monkeypatch.setattr(recording, "SpannedSteps", OnCpu)
+    monkeypatch.setattr(tour, "DEVICES", ("cpu",))
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
     folder = tmp_path / "net"
     folder.mkdir()
@@ -79,3 +81,16 @@ def test_a_recording_holds_a_host_time_of_every_module(recorded: Manifest, tmp_p
         ).fetchall()
     samples = len(recorded.host_spans[0].ns)
     assert rows == [(path, 1, True, samples) for path in (None, "", "0", "1")]
+
+
+def test_a_recording_holds_the_tour_of_its_modules(recorded: Manifest, tmp_path: Path) -> None:
+    assert [(r.path, r.calls) for r in recorded.host_tours] == [("0", 1), ("1", 1)]
+    samples = len(recorded.host_tours[0].ns)
+    assert samples >= 3 * tour.MIN_TOURS
+    profile = ingest(tmp_path / "net", tmp_path / "net.duckdb").profile
+    with open_profile(profile) as connection:
+        rows = connection.execute(
+            "SELECT path, calls, low_ns <= ns AND ns <= high_ns, samples FROM host_tour "
+            "JOIN module USING (run_id, module_id) ORDER BY module_id"
+        ).fetchall()
+    assert rows == [("0", 1, True, samples), ("1", 1, True, samples)]
