@@ -2,7 +2,8 @@
 --
 -- Columns:
 --   run_id      recording
---   kind        bare, bare_after (a check made after the profiler ran), profiled or sequence
+--   kind        bare, bare_one_stream (of a step on several streams, all on one), bare_after (a check
+--               made after the profiler ran), profiled or sequence
 --   deployment  way of running: eager or graph
 --   samples     number of timings
 --   median_us   median, µs

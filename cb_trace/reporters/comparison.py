@@ -99,6 +99,9 @@ class StepTime:
     predicted_ns: int | None = None  # from the modules alone, by the simulator
     kernel_sum_ns: int | None = None  # durations of all kernels, added up
     isolation_sum_ns: int | None = None  # isolated times of the innermost modules, added up
+    one_stream_ns: int | None = None  # of a step on several streams: all on one, bare
+    one_stream_low_ns: int | None = None
+    one_stream_high_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -251,6 +251,7 @@ def step_lines(comparison: Comparison) -> Iterator[str]:
     if step.low_ns is not None and step.high_ns is not None:
         line += f" ({microseconds(step.low_ns / 1000)} to {microseconds(step.high_ns / 1000)})"
     yield line + (f", ×{step.dilation:.2f} under the profiler" if step.dilation else "")
+    yield from _at_once(step)
     yield from _prediction(step, comparison.phases_alone)
     for other in comparison.steps:
         if other is not step:
@@ -259,6 +260,19 @@ def step_lines(comparison: Comparison) -> Iterator[str]:
                 f"the same step {how}: {microseconds(other.ns / 1000)} µs bare; "
                 f"see --deployment {other.deployment}"
             )
+
+
+def _at_once(step: StepTime) -> Iterator[str]:
+    """What the streams of the step save by running at once, measured."""
+    one = step.one_stream_ns
+    if one is None:
+        return
+    least = (step.one_stream_low_ns or one) - (step.high_ns or step.ns)
+    most = (step.one_stream_high_ns or one) - (step.low_ns or step.ns)
+    saved = one - step.ns
+    told = "~0" if least <= 0 <= most else microseconds(abs(saved) / 1000)
+    does = "costs" if most < 0 else "saves"
+    yield f"on one stream: {microseconds(one / 1000)} µs bare; running at once {does} {told} µs"
 
 
 def _prediction(step: StepTime, phases: Sequence[str]) -> Iterator[str]:

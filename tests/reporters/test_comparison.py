@@ -220,6 +220,30 @@ def test_each_deployment_has_its_own_step(two_ways: Path) -> None:
     assert attention.error_low == pytest.approx(590 / 600 - 1)  # the graph's step is sure, not 1 %
 
 
+@pytest.mark.parametrize(
+    ("one_stream_ns", "saved"),
+    [(650_000, "saves 50.0 µs"), (600_000, "saves ~0 µs"), (580_000, "costs 20.0 µs")],
+)
+def test_what_streams_save_stands_below_the_step(
+    tmp_path: Path, one_stream_ns: int, saved: str
+) -> None:
+    part = {"run_id": RUN, "phase": "forward", "deployment": "graph", "module_id": 3}
+    samples = {"bare": [598_000, 600_000, 602_000] * 30, "bare_one_stream": [one_stream_ns] * 40}
+    profile = write_profile(
+        tmp_path / "streams.duckdb",
+        partition=[part | {"kind": "busy", "ns": 600_000}],
+        step_sample=[
+            {"run_id": RUN, "kind": kind, "deployment": "graph", "sample": n, "ns": ns}
+            for kind, taken in samples.items()
+            for n, ns in enumerate(taken)
+        ],
+    )
+    lines = footer_lines(read(profile, Selection(deployment="graph")))
+    bare = f"{one_stream_ns / 1000:.1f}"
+    assert lines[1] == f"on one stream: {bare} µs bare; running at once {saved}"
+    assert not [line for line in footer_lines(read(profile)) if "one stream" in line]
+
+
 def test_the_step_from_its_parts_stands_beside_the_bare_one(tmp_path: Path) -> None:
     whole = {"run_id": RUN, "deployment": "eager"}
     profile = write_profile(

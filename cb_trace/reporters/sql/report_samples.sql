@@ -12,4 +12,6 @@ SELECT
 FROM step_sample
 WHERE run_id = $run_id
 GROUP BY kind, deployment
-ORDER BY deployment, list_position(['bare', 'bare_after', 'profiled', 'sequence'], kind)
+ORDER BY
+  deployment,
+  list_position(['bare', 'bare_one_stream', 'bare_after', 'profiled', 'sequence'], kind)

@@ -3,7 +3,7 @@
 import { h, replace, table } from "./dom.js";
 import { count, known, percent, times, us } from "./format.js";
 
-const SAMPLE_KINDS = { bare: "bare", bare_after: "bare, after the profile (a check)", profiled: "under the profiler", sequence: "kernels in sequence, one graph" };
+const SAMPLE_KINDS = { bare: "bare", bare_one_stream: "bare, all on one stream", bare_after: "bare, after the profile (a check)", profiled: "under the profiler", sequence: "kernels in sequence, one graph" };
 
 export function drawMeasured(element, { report }) {
   const { run, raw } = report, { measured } = raw;
