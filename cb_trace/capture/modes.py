@@ -28,6 +28,7 @@ DEVICE_WORK = ("kernel", "gpu_memcpy", "gpu_memset")
 _CALL = "## Call CompiledFxGraph"  # its name holds a hash of the compiler's settings
 _GRAPH = re.compile(r"^graph_\d+_")  # and this counts the graphs of the process
 _SHOWN = 5
+CHANGED, COMPILED_AGAIN = "instrumentation changed the kernels", "compiled again, other kernels"
 
 
 @dataclass(slots=True)
@@ -112,13 +113,16 @@ def same_kernels(
     """Run the step once more with nobody looking; a note where its kernels are not those of
     ``seen``, a trace of the recorded steps, or of one.
 
-    Where two such runs differ from each other, it is not our looking that changes them.
+    Where two such runs differ from each other, it is not our looking that changes them. Nor need
+    it be where the step is compiled: Inductor pads products where its own timing finds that faster
+    (``fx_passes/pad_mm.py``), so another compilation of the same program may come out otherwise.
     """
     with mode_of(given, step, tree, options):
         if options.compiled:
             settle(step)
         plain = _kernels_of(step, options)
-        notes = other_kernels(plain, kernel_names(seen))
+        reason = COMPILED_AGAIN if options.compiled else CHANGED
+        notes = other_kernels(plain, kernel_names(seen), reason)
         if notes and other_kernels(plain, _kernels_of(step, options)):
             detail = "two runs of the same steps with nothing attached differ from each other"
             return [Note(reason="kernels vary", detail=detail)]
@@ -133,7 +137,7 @@ def _kernels_of(step: Step, options: RecordOptions) -> Counter[str]:
         return kernel_names(target)
 
 
-def other_kernels(plain: Counter[str], recorded: Counter[str]) -> list[Note]:
+def other_kernels(plain: Counter[str], recorded: Counter[str], reason: str = CHANGED) -> list[Note]:
     """A note where two multisets of kernels differ."""
     differ = sorted(((plain - recorded) + (recorded - plain)).items())
     if not differ:
@@ -142,7 +146,9 @@ def other_kernels(plain: Counter[str], recorded: Counter[str]) -> list[Note]:
     more = f"; and {len(words) - _SHOWN} more" if len(words) > _SHOWN else ""
     detail = "; ".join(words[:_SHOWN]) + more
     count = sum(number for _, number in differ)
-    return [Note(reason="instrumentation changed the kernels", detail=detail, count=count)]
+    if reason == COMPILED_AGAIN:
+        detail = f"the compiler may have chosen by timings of its own: {detail}"
+    return [Note(reason=reason, detail=detail, count=count)]
 
 
 def kernel_names(trace: Path) -> Counter[str]:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 # Notes that whoever records should see before anyone reads the figures.
 SAID_AT_ONCE = {
     "compile provenance unavailable",
+    "compiled again, other kernels",
     "compiled model",
     "instrumentation changed the kernels",
     "kernels vary",

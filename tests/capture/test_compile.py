@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
@@ -12,9 +14,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from cb_trace.bundle import CompiledGraph, Manifest, open_bundle
-from cb_trace.capture.compiled import CompiledModel
-from cb_trace.capture.modes import other_kernels
+from cb_trace.bundle import CompiledGraph, Manifest, Note, open_bundle
+from cb_trace.capture import modes
+from cb_trace.capture.compiled import CompiledModel, fresh_compiler
+from cb_trace.capture.modes import CHANGED, COMPILED_AGAIN, other_kernels
 from cb_trace.capture.provenance import Provenance
 from cb_trace.capture.record import record
 from cb_trace.providers.workload import Workload
@@ -234,17 +237,51 @@ def test_modules_are_compiled_alone_and_the_program_is_the_plain_one(tmp_path: P
     assert Counter((r.path, r.condition) for r in manifest.replays if r.samples_ns) == {
         (path, how): 1 for path in ("", "0") for how in ("hot", "cold", "eager")
     }
-    assert "instrumentation changed the kernels" not in {n.reason for n in manifest.notes}
+    assert {CHANGED, COMPILED_AGAIN}.isdisjoint(n.reason for n in manifest.notes)
     assert manifest.run.phases == ["forward"]
 
 
 def test_other_kernels_than_in_a_plain_compile_are_noted() -> None:
     plain, seen = Counter({"mm": 2, "add": 1}), Counter({"mm": 2, "fused": 3})
     (note,) = other_kernels(plain, seen)
-    assert note.reason == "instrumentation changed the kernels"
-    assert note.detail == "add: 0 recorded, 1 plain; fused: 3 recorded, 0 plain"
-    assert note.count == 4
-    assert other_kernels(plain, plain) == []
+    differ = "add: 0 recorded, 1 plain; fused: 3 recorded, 0 plain"
+    assert note == Note(reason="instrumentation changed the kernels", detail=differ, count=4)
+    (note,) = other_kernels(plain, seen, COMPILED_AGAIN)
+    assert note.reason == "compiled again, other kernels"
+    assert note.detail == f"the compiler may have chosen by timings of its own: {differ}"
+    assert other_kernels(plain, plain, COMPILED_AGAIN) == []
+
+
+class Otherwise(nn.Module):
+    """Is another program where it is told so."""
+
+    def __init__(self, told: list[bool]) -> None:
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+        self.told = told
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.inner(x)
+        return out @ out.t() if self.told[0] else out
+
+
+def test_a_compilation_that_comes_out_otherwise_is_not_laid_at_our_door(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = [True]
+
+    @contextmanager
+    def another(device: torch.device) -> Iterator[None]:
+        told[0] = not told[0]
+        with fresh_compiler(device):
+            yield
+
+    monkeypatch.setattr(modes, "fresh_compiler", another)
+    workload = Workload("otherwise", Otherwise(told), (torch.randn(3, 4),))
+    manifest = record(workload, tmp_path, replace(COMPILE, compare_plain=True))
+    found = [note for note in manifest.notes if note.reason in {CHANGED, COMPILED_AGAIN}]
+    assert [note.reason for note in found] == [COMPILED_AGAIN]
+    assert "extern_kernels.mm" in found[0].detail or "aten::mm: " in found[0].detail
 
 
 def test_a_compiler_without_the_means_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from cb_trace.bundle import Manifest
+from cb_trace.capture.modes import CHANGED, COMPILED_AGAIN
 from cb_trace.capture.options import RecordOptions
 from cb_trace.capture.record import record
 from cb_trace.errors import CbTraceError
@@ -68,6 +70,18 @@ def test_train(tmp_path: Path, device: torch.device) -> None:
     assert all(e["ts"] >= first for e in kernels(found))  # the warm-up step is not recorded
 
 
+@pytest.fixture
+def _no_padding() -> Iterator[None]:
+    """Inductor pads the product with three columns where its own timing finds that faster, so two
+    compilations beside other work on the device may differ.
+    """
+    from torch._inductor import config
+
+    with config.patch(shape_padding=False):
+        yield
+
+
+@pytest.mark.usefixtures("_no_padding")
 @pytest.mark.parametrize("phase", ["forward", "train"])
 def test_compile(phase: str, tmp_path: Path, device: torch.device) -> None:
     manifest, found = recorded(
@@ -87,7 +101,7 @@ def test_compile(phase: str, tmp_path: Path, device: torch.device) -> None:
     known = {m.path for m in manifest.modules}
     assert {n.path for n in nodes} <= {*known, None}
     assert sum(n.path is None for n in nodes) <= 0.02 * len(nodes)
-    unwanted = {"instrumentation changed the kernels", "compile provenance unavailable"}
+    unwanted = {CHANGED, COMPILED_AGAIN, "compile provenance unavailable"}
     assert [n.detail for n in manifest.notes if n.reason in unwanted] == []
 
 
