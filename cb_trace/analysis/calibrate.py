@@ -24,6 +24,7 @@ from functools import partial
 
 import numpy as np
 
+from cb_trace.analysis.host_cold import HostCold
 from cb_trace.analysis.host_line import LAUNCH
 from cb_trace.analysis.program import Program, without_host
 from cb_trace.analysis.residency import Residency
@@ -50,11 +51,14 @@ class Scale:
     start_ns: float = 0.0  # of the host before all else; it goes with the work that leads nowhere
     together: float = 1.0  # how little kernels that run at once feel each other
     residency: Residency | None = None  # what is gone leaves its place in the cache to the others
+    cold: HostCold | None = None  # the same of the host's caches
 
     def variants(self, host: FloatArray, device: FloatArray) -> Variants:
         """Variants on top of these factors; both of shape (owners, variants)."""
         if self.residency is not None:
             device = device * self.residency.factors(self.program, device)
+        if self.cold is not None:
+            host = host * self.cold.factors(self.program, host)
         gap = np.full(host.shape[1], self.gap)
         start = self.start_ns * host[self.program.rest]
         together = np.full_like(gap, self.together)
@@ -104,6 +108,12 @@ def eager_scale(
     def hosts(tried: FloatArray) -> FloatArray:
         return lengths(host=tried)
 
+    def gaps(tried: FloatArray) -> FloatArray:
+        return lengths(gap=tried)
+
+    # Where clocks told the host's time, it is the gaps: a profiler makes those longer too.
+    if spent_ns and given > bare_ns >= float(gaps(np.zeros(1))[0]):
+        return replace(scale, gap=_solve(gaps, bare_ns, 0.0, 1.0))
     if given > bare_ns or _host_bounds(program, hosts):
         return replace(scale, host=_solve(hosts, bare_ns, 0.0, _above(hosts, bare_ns, 1.0)))
 

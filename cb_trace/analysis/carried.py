@@ -15,8 +15,10 @@ import polars as pl
 
 from cb_trace.analysis.device_alone import device_alone
 from cb_trace.analysis.program import Program
+from cb_trace.analysis.stats import FloatArray
 
 LEAST_NS, LEAST_RATIO = 1_500, 0.05  # less is lost in noise
+SEVERAL = 3  # likes tell what is usual
 AS_LONG = 2.0  # times what is carried: a shorter kernel does not take it over
 
 
@@ -32,25 +34,57 @@ def longest_alone(replay: pl.DataFrame, inner: pl.DataFrame) -> dict[int, float]
     return dict(both.filter(pl.col("len") == 2).select("module_id", "ns").iter_rows())
 
 
-def with_carried(program: Program, alone_ns: Mapping[int, float]) -> Program:
+def with_carried(
+    program: Program, alone_ns: Mapping[int, float], likes: Mapping[int, int] | None = None
+) -> Program:
     """The program that knows which kernels take longer for what ran before them.
 
     Of a module that is longer in the step than alone, warm or cold, the excess is its longest
-    kernel's. Who takes it over is the next on the stream that is long enough to have it.
+    kernel's; and so it is of one that is longer than the middle one of its likes. Who takes it over
+    is the next on the stream that is long enough to have it.
+
+    :param likes: by module_id the number of a group that is alike in work and sizes.
     """
     weight = program.share * program.kernel_ns[program.share_kernel]
+    in_step: FloatArray = np.bincount(program.share_owner, weight, len(program.owners)).astype(
+        float
+    )
+    usual = _usual(program, in_step, alone_ns, likes or {})
     carried: dict[int, tuple[float, tuple[int, ...]]] = {}
-    for row, (module, phase) in enumerate(program.owners):
+    for row, usual_ns in usual.items():
         mine = program.share_owner == row
-        if module is None or phase != "forward" or module not in alone_ns or not mine.any():
+        excess = float(in_step[row]) - usual_ns
+        if not mine.any() or excess <= max(LEAST_NS, LEAST_RATIO * in_step[row]):
             continue
-        kernels, in_step = program.share_kernel[mine], float(weight[mine].sum())
-        excess = in_step - alone_ns[module]
+        kernels = program.share_kernel[mine]
         longest = int(kernels[np.argmax(weight[mine])])
-        apart = program.beside[kernels, 0].min() == 1.0  # else it is those beside it
-        if apart and excess > max(LEAST_NS, LEAST_RATIO * in_step):
+        if program.beside[kernels, 0].min() == 1.0:  # else it is those beside it
             carried[longest] = (excess, _heirs(program, longest, excess))
     return replace(program, carried=carried) if carried else program
+
+
+def _usual(
+    program: Program,
+    in_step: FloatArray,
+    alone_ns: Mapping[int, float],
+    likes: Mapping[int, int],
+) -> dict[int, float]:
+    """By row of an owner, forward: its device time with nothing that is for others."""
+    rows = {
+        row: module
+        for row, (module, phase) in enumerate(program.owners)
+        if module is not None and phase == "forward"
+    }
+    groups: dict[int, list[int]] = {}
+    for row, module in rows.items():
+        if module in likes and in_step[row] > 0:
+            groups.setdefault(likes[module], []).append(row)
+    found = {row: alone_ns[module] for row, module in rows.items() if module in alone_ns}
+    for ones in groups.values():
+        if len(ones) >= SEVERAL:
+            middle = float(np.median(in_step[ones]))
+            found |= {row: min(middle, found.get(row, middle)) for row in ones}
+    return found
 
 
 def _heirs(program: Program, kernel: int, excess: float) -> tuple[int, ...]:

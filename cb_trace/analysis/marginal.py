@@ -47,10 +47,12 @@ def scaled_steps(
     """Scale the programs of profiled steps to a deployment's bare step."""
 
     def one(program: Program, bare_ns: int | None) -> Scale:
-        return replace(scaled(program, bare_ns), residency=parts.residency)
+        bare_eager = deployment == "eager" and bare_ns is not None
+        cold = parts.cold if bare_eager else None  # it is read off the bare step
+        return replace(scaled(program, bare_ns), residency=parts.residency, cold=cold)
 
     def scaled(program: Program, bare_ns: int | None) -> Scale:
-        program = with_carried(program, parts.alone_ns)
+        program = with_carried(program, parts.alone_ns, parts.likes)
         if deployment == "graph":
             return graph_scale(program, bare_ns, parts.gap_ns, parts.together, parts.one_stream_ns)
         together = 1.0 if parts.together is None else parts.together

@@ -17,6 +17,7 @@ from cb_trace.analysis.host_alone import (
     in_company,
     run_inside,
 )
+from cb_trace.analysis.host_cold import HostCold, host_cold
 from cb_trace.analysis.program import Owner
 from cb_trace.analysis.residency import Residency, residency
 from cb_trace.analysis.stats import FloatArray, interval_stats
@@ -57,12 +58,14 @@ class Parts:
     alone_ns: Mapping[int, float] = field(
         default_factory=dict
     )  # device, the longer of warm and cold
+    likes: Mapping[int, int] = field(default_factory=dict)  # the measurement that modules share
     # Of the host in the bare step, in modules' own forward code; no figure of modules alone.
     spent_ns: Mapping[int, float] = field(default_factory=dict)
     # Of the host in modules without others inside, called alone but in the order of the step; and
     # how many times longer than in loops of themselves those are that the host bounds.
     toured_ns: Mapping[int, float] = field(default_factory=dict)
     company: float = 1.0
+    cold: HostCold | None = None  # host time of the bare step that is of cold code
     residency: Residency | None = None  # in the last-level cache
     isolation_ns: Mapping[str, int] = field(default_factory=dict)  # innermost alone, by phase
     # The bare graph of a step on several streams with all on one; no figure of modules alone.
@@ -110,7 +113,8 @@ def isolated_parts(measured: Measured) -> Parts:
     forward = replay.filter((pl.col("phase") == "forward") & pl.col("skipped").is_null())
     hot = forward.filter(pl.col("condition") == "hot").drop_nulls("median_ns")
     inner = _innermost(hot, module)
-    gap, launch = _graph_line(forward, hot, measured.replay_kernel)
+    kernels = _kernels(measured.replay_kernel)
+    gap, launch = _graph_line(forward, hot, kernels)
     whole = _all_calls(replay)
     every = alone(
         forward.filter(condition="hot").join(whole, on="module_id", how="semi"), module_call
@@ -119,16 +123,19 @@ def isolated_parts(measured: Measured) -> Parts:
     toured = {} if measured.host_tour is None else _spent(measured.host_tour)
     ran = set(module_call.drop_nulls("step")["module_id"].unique().to_list())
     parents = run_inside(module, ran)
+    spent = {} if measured.host_span is None else _spent(measured.host_span)
     return Parts(
         host_ratio=_host_ratio(inner, module_call),
         factors=host_factors(every, module, ran),
         graph_gap_ns=gap,
         launch_ns=launch,
         alone_ns=longest_alone(forward, inner_whole),
+        likes=dict(inner_whole.select("module_id", "measured_id").iter_rows()),
         isolation_ns=_isolation(replay, module),
-        spent_ns={} if measured.host_span is None else _spent(measured.host_span),
+        spent_ns=spent,
         toured_ns={one: ns for one, ns in toured.items() if one not in parents},
         company=in_company(every, toured),
+        cold=host_cold(spent, every, module, _by_module(hot, kernels), ran) if spent else None,
         residency=_residency(measured, inner_whole),
         one_stream_ns=None if measured.step_sample is None else _one_stream(measured.step_sample),
     )
@@ -193,16 +200,25 @@ def _host_ratio(inner: pl.DataFrame, module_call: pl.DataFrame) -> float | None:
     return float(wall) / length if length > 0 else None
 
 
-def _graph_line(
-    forward: pl.DataFrame, hot: pl.DataFrame, replay_kernel: pl.DataFrame
-) -> tuple[float | None, float]:
-    counts = (
+def _kernels(replay_kernel: pl.DataFrame) -> pl.DataFrame:
+    """How many kernels a call launches alone: ``measured_id, kernels``."""
+    return (
         replay_kernel.group_by("replay_id", "iteration")
         .len()
         .group_by("replay_id")
         .agg(kernels=pl.col("len").median())
         .rename({"replay_id": "measured_id"})
     )
+
+
+def _by_module(hot: pl.DataFrame, kernels: pl.DataFrame) -> dict[int, float]:
+    rows = hot.join(kernels, on="measured_id").group_by("module_id").agg(pl.col("kernels").max())
+    return dict(rows.iter_rows())
+
+
+def _graph_line(
+    forward: pl.DataFrame, hot: pl.DataFrame, counts: pl.DataFrame
+) -> tuple[float | None, float]:
     graph = forward.filter(pl.col("condition") == "graph").drop_nulls("median_ns")
     key = ["module_id", "call_index"]
     rows = (

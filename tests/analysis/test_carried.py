@@ -72,3 +72,13 @@ def test_alone_is_the_longer_of_warm_and_cold() -> None:
     )  # fmt: skip
     inner = rows.filter(rows["module_id"] != ROOT)
     assert longest_alone(rows, inner) == {A: 94, C: 80, D: 94}
+
+
+def test_of_likes_the_middle_one_is_usual() -> None:
+    (program,) = stepped(products())
+    likes = {A: 1, B: 1, D: 1}  # 55, 93 and 62 µs in the step
+    carried = with_carried(program, {}, likes).carried
+    assert carried == {2: (31_000.0, (3,))}
+    assert with_carried(program, {}, {B: 1, D: 1}).carried == {}  # two tell nothing
+    assert with_carried(program, {B: 80_000.0}, likes).carried == carried
+    assert with_carried(program, {B: 60_000.0}, likes).carried == {2: (33_000.0, ())}

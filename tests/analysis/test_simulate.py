@@ -102,6 +102,14 @@ def test_a_device_bound_step_loses_kernels_and_their_gaps() -> None:
     assert lost(device_chain(), 96_000) == {ROOT: 96_000, A: 96_000 - 44_000, B: 42_000}
 
 
+def test_where_clocks_told_the_host_s_time_a_profiler_s_gaps_give_way() -> None:
+    timed = Parts(spent_ns={A: 4_000.0, B: 4_000.0})  # as under the profiler
+    # Gaps of 0.5 µs: 4 + 50 + 0.5 + 30 + 0.5 + 10. Without a the first kernel starts at 3 µs.
+    assert lost(device_chain(), 95_000, "eager", timed) == {
+        ROOT: 95_000, A: 95_000 - 43_500, B: 41_000,
+    }  # fmt: skip
+
+
 def test_a_graph_loses_kernels_and_gaps() -> None:
     # Gaps of 2 µs: 50 + 2 + 30 + 2 + 10.
     assert lost(device_chain(), 94_000, "graph") == {ROOT: 94_000, A: 52_000, B: 44_000}
