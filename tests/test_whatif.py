@@ -20,7 +20,7 @@ from cb_trace.errors import CbTraceError
 from cb_trace.store import open_profile
 from cb_trace.whatif import Wish, parse_setting, what_if, with_overheads_of
 from tests.bundles import run_record, sequence_events, step_events, write_net_bundle
-from tests.kineto import Event, write_trace
+from tests.kineto import Event, kernel, launch, op, write_trace
 
 
 @pytest.fixture(scope="module")
@@ -157,6 +157,41 @@ def test_streams_slow_each_other_as_they_do_in_the_marginal_costs(tmp_path: Path
         49_000,
         26_500,
     )  # 15,000 and 7,500 if they did not
+
+
+def forked(number: int) -> list[Event]:
+    """Kernels of 50 and, after it, 20 µs; beside them, on another stream, one of 30."""
+    at, correlation = 1000.0 + 200 * number, 10 * number + 3
+    return [
+        *step_events(number, gemm_us=50, second=(18, 2), add=(62, 30), add_stream=8),
+        op("aten::add", at + 32, 6),
+        launch(at + 33, 2, correlation),
+        kernel("last", at + 94, 20, correlation),
+    ]
+
+
+def test_the_graph_on_one_stream_is_heard_by_the_marginal_costs_and_by_whatif(
+    tmp_path: Path,
+) -> None:
+    """On one stream 50 + 2 + 30 + 2 + 20; at once 40 at three quarters, 20 more, 2, and 20."""
+    samples = [
+        StepSamples(kind="bare", deployment="graph", ns=[82_000] * 3),
+        StepSamples(kind="bare_one_stream", deployment="graph", ns=[104_000] * 3),
+    ]
+    bundle = write_net_bundle(tmp_path / "net", step_samples=samples)
+    manifest = open_bundle(bundle).manifest
+    made = [event for number in range(3) for event in forked(number)]
+    file = write_trace(bundle / "context.json.gz", made, baseTimeNanoseconds=0)
+    context = TraceRecord(file=file.name, role="context", sha256=file_sha256(file))
+    write_bundle(bundle, replace(manifest, traces=[context]))
+    profile = ingest(bundle, tmp_path / "net.duckdb").profile
+    with open_profile(profile) as connection:
+        marginal = connection.execute(
+            "SELECT round(marginal_us * 1000)::BIGINT FROM compare WHERE path = 'fc'"
+        ).fetchall()
+    (found,) = what_if(profile, [Wish("remove", "fc")])
+    assert [(found.saved_ns,)] == marginal
+    assert found.then_ns == pytest.approx(36_667, abs=5)  # 20 at three quarters, then 10 of the 30
 
 
 def test_two_factors_of_one_module_are_one_row_of_compare(tmp_path: Path) -> None:
