@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import takewhile
 from types import TracebackType
 from typing import Any
 
@@ -12,14 +14,25 @@ from torch import nn
 from torch.profiler import record_function
 
 from cb_trace.range_names import range_name
-from cb_trace.replay.methods import StepThread, hooked, in_backward, stand_ins
+from cb_trace.replay.methods import FORWARD, StepThread, hooked, in_backward, stand_ins
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """A call that goes on. Without a region it is part of the call around it."""
+
+    path: str
+    method: str
+    region: record_function | None
 
 
 class ModuleRanges:
     """While entered, every call of the modules stands in a range that carries its path.
 
     A call is that of ``forward`` or of a method in ``wrap``, on the thread that entered or in the
-    autograd run it started. A forward that raises closes its range by ``always_call``; what a
+    autograd run it started. One of them right inside another of the same module is part of it
+    (``forward`` that calls ``encode``, say); a method inside itself, or one that another module
+    calls, is a call of its own. A forward that raises closes its range by ``always_call``; what a
     ``BaseException`` such as Ctrl-C leaves open is closed by the enclosing call's hook, or at exit
     for the own thread.
 
@@ -51,13 +64,13 @@ class ModuleRanges:
         self._stack_of_hooks.close()
         self._close_to(0)
 
-    def _stack(self) -> list[tuple[str, record_function]]:
+    def _stack(self) -> list[_Open]:
         if not hasattr(self._open, "stack"):
             self._open.stack = []
-        stack: list[tuple[str, record_function]] = self._open.stack
+        stack: list[_Open] = self._open.stack
         return stack
 
-    def _opener(self, path: str) -> Callable[..., None]:
+    def _opener(self, path: str, method: str = FORWARD) -> Callable[..., None]:
         name = range_name(path)
 
         def opened(*_: Any) -> None:
@@ -65,27 +78,27 @@ class ModuleRanges:
                 return
             self.called.add(path)
             self.recomputed |= in_backward()
-            region = record_function(name)
-            region.__enter__()  # type: ignore[no-untyped-call]
-            self._stack().append((name, region))
+            stack = self._stack()
+            region = None if _is_part(stack, path, method) else record_function(name)
+            if region is not None:
+                region.__enter__()  # type: ignore[no-untyped-call]
+            stack.append(_Open(path, method, region))
 
         return opened
 
-    def _closer(self, path: str) -> Callable[..., None]:
-        name = range_name(path)
-
+    def _closer(self, path: str, method: str = FORWARD) -> Callable[..., None]:
         def closed(*_: Any) -> None:
-            stack = self._stack()
-            height = next((i for i in reversed(range(len(stack))) if stack[i][0] == name), None)
-            if height is not None:
-                self._close_to(height)
+            for height, call in reversed(list(enumerate(self._stack()))):
+                if (call.path, call.method) == (path, method):
+                    self._close_to(height)
+                    return
 
         return closed
 
     def _around(
-        self, path: str, _module: nn.Module, _name: str, method: Callable[..., Any]
+        self, path: str, _module: nn.Module, name: str, method: Callable[..., Any]
     ) -> Callable[..., Any]:
-        opened, closed = self._opener(path), self._closer(path)
+        opened, closed = self._opener(path, name), self._closer(path, name)
 
         def call(*args: Any, **kwargs: Any) -> Any:
             opened()
@@ -99,4 +112,12 @@ class ModuleRanges:
     def _close_to(self, height: int) -> None:
         stack = self._stack()
         while len(stack) > height:
-            stack.pop()[1].__exit__(None, None, None)
+            region = stack.pop().region
+            if region is not None:
+                region.__exit__(None, None, None)
+
+
+def _is_part(stack: Sequence[_Open], path: str, method: str) -> bool:
+    """Whether a call stands right in a call of another method of the same module."""
+    own = [call.method for call in takewhile(lambda call: call.path == path, reversed(stack))]
+    return bool(own) and method not in own

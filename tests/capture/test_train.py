@@ -7,6 +7,7 @@ import gzip
 import json
 import threading
 from collections import Counter
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -220,6 +221,78 @@ def test_another_method_counts_where_it_is_named(tmp_path: Path) -> None:
     (hot,) = [r for r in wrapped.replays if (r.path, r.condition) == ("coder", "hot")]
     assert hot.samples_ns
     assert hot.skipped is None
+
+
+class Codec(nn.Module):
+    """Its methods call one another in every way there is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+        self.asks: Asks | None = None
+
+    def encode(self, x: torch.Tensor, depth: int = 0) -> torch.Tensor:
+        made: torch.Tensor = self.inner(x)
+        return self.encode(made, depth - 1) if depth else made
+
+    def decode(self, x: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = self(x)  # forward, by its hooks
+        return made
+
+    def forward(self, x: torch.Tensor, *, ask: bool = False) -> torch.Tensor:
+        made: torch.Tensor = self.asks(self, x) if ask and self.asks else self.encode(x)
+        return made
+
+
+class Asks(nn.Module):
+    """Calls the module that called it."""
+
+    def forward(self, codec: Codec, x: torch.Tensor) -> torch.Tensor:
+        return codec.encode(x)
+
+
+class Coding(nn.Module):
+    """Calls a codec in one way."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.codec, self.asks, self.how = Codec(), Asks(), how
+        if how == "ask":
+            self.codec.asks = self.asks
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        ways: dict[str, Callable[[], torch.Tensor]] = {
+            "forward": lambda: self.codec(x),
+            "encode": lambda: self.codec.encode(x),
+            "decode": lambda: self.codec.decode(x),
+            "two": lambda: self.codec.decode(self.codec(x)),
+            "itself": lambda: self.codec.encode(x, 2),
+            "ask": lambda: self.codec(x, ask=True),
+        }
+        return ways[self.how]()
+
+
+@pytest.mark.parametrize(
+    ("how", "calls", "inner"),
+    [
+        ("forward", 1, 1),  # which is encode
+        ("encode", 1, 1),
+        ("decode", 1, 1),  # which is forward, which is encode
+        ("two", 2, 2),
+        ("itself", 3, 3),  # encode in encode in encode
+        ("ask", 2, 1),  # forward, and encode of another module's asking
+    ],
+)
+def test_a_method_in_another_of_the_same_module_is_no_call_of_its_own(
+    how: str, calls: int, inner: int, tmp_path: Path
+) -> None:
+    options = replace(QUICK, replay=False, steps=1, wrap=("encode", "decode"))
+    record(Workload("c", Coding(how), (torch.ones(2, 4),)), tmp_path, options)
+    found = events(tmp_path)
+    counts = Counter(e["name"] for e in found if e.get("cat") == "user_annotation")
+    assert (counts["cb:codec"], counts["cb:codec.inner"]) == (calls, inner)
+    leaves = [around(e, found) for e in found if e["name"] == "cb:codec.inner"]
+    assert all(names[-1] == "cb:codec" for names in leaves)
 
 
 class Fed(nn.Module):
