@@ -22,7 +22,7 @@ from cb_trace.replay.graph import GraphCapture, capture_step
 from cb_trace.replay.pairs import Side
 from cb_trace.replay.timing import calls_per_sample, window_ns
 
-COUPLES = 8  # a visit; memory and time may allow fewer
+COUPLES = 16  # a visit; memory and time may allow fewer
 MEMORY_RATIO = 0.1  # of the free memory, for the captures of one visit
 REPLAYS_BEFORE = 2  # of a window: it is not to begin with what another graph left in the caches
 
@@ -52,9 +52,9 @@ class Couples:
         if self.reason is not None:
             return
         wanted = min(COUPLES, max(least, _pairs_in(seconds, first.capture, device)))
-        room = _room(first.capture, device)
-        self.small = room > 0
-        for _ in range(min(wanted, room) - 1):
+        most = room(first.capture, device)
+        self.small = most > 0
+        for _ in range(min(wanted, most) - 1):
             base = self._base(whole, again=True)
             if base.capture.reason is None:
                 self._bases.append(base)
@@ -108,7 +108,7 @@ def _pairs_in(seconds: float, one: GraphCapture, device: torch.device) -> int:
     return int(seconds * 1e9 / max(1, pair_ns))
 
 
-def _room(first: GraphCapture, device: torch.device) -> int:
+def room(first: GraphCapture, device: torch.device) -> int:
     """How many captures of as much memory as the first fit into the free memory's part."""
     free, _ = torch.cuda.mem_get_info(device)
     return int(free * MEMORY_RATIO) // max(1, first.pool_bytes)

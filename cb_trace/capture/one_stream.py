@@ -25,9 +25,13 @@ _STRAYED = "operators run on other streams whatever Python's current one is"
 
 @dataclass(frozen=True, slots=True)
 class OneStream:
-    """The graph, where the step uses several streams; a note where it does and there is none."""
+    """The graph, where the step uses several streams; a note where it does and there is none.
+
+    ``again`` captures it anew, in a memory pool of its own.
+    """
 
     capture: GraphCapture | None = None
+    again: Callable[[], GraphCapture] = GraphCapture
     notes: list[Note] = field(default_factory=list)
 
 
@@ -54,7 +58,7 @@ def capture_on_one_stream(step: Step, device: torch.device, pool: Any = None) ->
         captured = capture_step(held, device, pool=pool)
         reason = captured.reason
         if reason is None and not strayed:
-            return OneStream(captured)
+            return OneStream(captured, lambda: capture_step(held, device, again=True))
     return OneStream(notes=[Note(reason=NO_FIGURE, detail=reason or _STRAYED)])
 
 

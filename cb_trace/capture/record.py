@@ -31,6 +31,7 @@ from cb_trace.bundle import (
     file_sha256,
     write_bundle,
 )
+from cb_trace.capture.anew import Anew
 from cb_trace.capture.bare import BareSteps, unsteady
 from cb_trace.capture.changed import ChangedSteps
 from cb_trace.capture.counting import Counting
@@ -206,7 +207,8 @@ class _Recording:
         run = captured.replay if self.options.graphed else how.step
         self.bare.add(self.deployment, run)
         if captured.graph is not None and not self.options.graphed:
-            self.bare.add("graph", captured.replay)
+            again = partial(capture_step, how.step, self.device, again=True)
+            self.bare.add("graph", captured.replay, again=self._anew(captured, again))
         if captured.graph is not None and self.replayer:
             self.replayer.behind.replay = captured.replay
         self._on_one_stream(how.step, captured)
@@ -291,13 +293,19 @@ class _Recording:
             self.workload.model.zero_grad(set_to_none=True)
         return captured
 
+    def _anew(self, first: GraphCapture, again: Callable[[], GraphCapture]) -> Anew | None:
+        """None where it trains: a capture holds the gradients of the step in its own memory."""
+        trains = self.trains or self.workload.step is not None
+        return None if trains else Anew(first, again, self.device)
+
     def _on_one_stream(self, step: Step, captured: GraphCapture) -> None:
         """Time it as a graph on one stream as well, where it uses several."""
         if captured.graph is None or self.options.compiled:
             return
         found = capture_on_one_stream(step, self.device, captured.graph.pool())
         if found.capture is not None:
-            self.bare.add("graph", found.capture.replay, ONE_STREAM)
+            again = self._anew(found.capture, found.again)
+            self.bare.add("graph", found.capture.replay, ONE_STREAM, again)
         elif found.notes and self.trains:  # as above
             self.workload.model.zero_grad(set_to_none=True)
         self.notes += found.notes
