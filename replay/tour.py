@@ -202,7 +202,9 @@ class HostTour:
 
     def _note_missing(self, out: Mapping[Call, str]) -> None:
         for reason in dict.fromkeys(out.values()):
-            paths = list(dict.fromkeys(call.path for call, why in out.items() if why == reason))
+            paths = list(
+                dict.fromkeys(call.path or "the root" for call, why in out.items() if why == reason)
+            )
             shown = ", ".join(paths[:NAMED]) + (", …" if len(paths) > NAMED else "")
             detail = f"{reason}: {shown}"
             self.notes.append(Note(reason="not in host tour", detail=detail, count=len(paths)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -223,6 +224,38 @@ def test_the_model_and_the_process_are_as_before() -> None:
     assert all(torch.equal(after[name], value) for name, value in before.items())
     assert model.training
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_only_those_take_part_whose_inputs_are_in_memory_together() -> None:
+    log: list[Any] = []
+    model = nn.Sequential(Named("0", log), nn.Sequential(Named("1", log))).requires_grad_(False)
+    work, tours = toured(model, lambda: model(X), log, dedup=False, max_capture_bytes=3 * X.nbytes)
+    assert [name for name, *_ in tours[0]] == ["0"]  # the block around the other has room
+    assert [record.path for record in work.tour.records()] == ["0"]
+    assert {record.skipped for record in work.records} == {None}
+
+
+def test_inputs_that_lie_elsewhere_than_the_step_had_them_are_left_there() -> None:
+    model = nn.Linear(4, 4)
+    work = replayer(model, lambda: model(X))
+    planned = work.tour._planned
+
+    def moved(known: Any, flush: Any) -> Any:
+        (call,) = known
+        kept = call.inputs.copies
+        call.inputs.copies = [replace(copy, device=torch.device("meta")) for copy in kept]
+        plan = planned(known, flush)
+        call.inputs.copies = kept
+        return plan
+
+    work.tour._planned = moved  # type: ignore[method-assign]
+    work.capture()
+    work.time()
+    assert work.tour.records() == []
+    root = "their inputs are not in the device's memory: the root"
+    assert notes_of(work) == [
+        ("not in host tour", root, 1), ("no host tour", "no module can take part", 1),
+    ]  # fmt: skip
 
 
 def test_inputs_are_let_go_when_the_turns_are_over() -> None:
