@@ -10,7 +10,7 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
-from cb_trace.imports import lazily
+from cb_trace.imports import SWITCH_S, lazily
 
 if TYPE_CHECKING:
     from cb_trace.command_line import COMMANDS, group, run
@@ -31,6 +31,7 @@ def main() -> None:
     if arguments[:1] == ["ingest"] and not {"-h", "--help"} & set(arguments):
         from cb_trace import engine
 
+        sys.setswitchinterval(SWITCH_S)
         engine.begin()
     from cb_trace.command_line import run
 

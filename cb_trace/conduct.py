@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cb_trace import engine, store
-from cb_trace.bundle_frames import BundleFrames, bundle_frames, note_frame, table_frame
 from cb_trace.errors import CbTraceError
 from cb_trace.files import file_sha256, is_bundle, readable, stored_path
 from cb_trace.foreign_runs import check_name, ingest_foreign
@@ -30,8 +29,7 @@ from cb_trace.ingest_run import (
     keep,
     rows_of,
 )
-from cb_trace.notes import Note
-from cb_trace.trace import LoadOptions, LoadReport, Unpacked, load_trace
+from cb_trace.trace import LoadOptions, Unpacked, load_trace
 
 if TYPE_CHECKING:
     import polars as pl
@@ -39,12 +37,16 @@ if TYPE_CHECKING:
 
     from cb_trace.analysis.partition import Overlap
     from cb_trace.bundle import Bundle, Manifest, Role, TraceRecord
+    from cb_trace.bundle_frames import BundleFrames
+    from cb_trace.trace import LoadReport
 
 
 # What comes after the trace, for the traces of others.
 _LATER = (
     "duckdb",
-    "cb_trace.trace.link",
+    "cb_trace.bundle_frames",
+    "cb_trace.notes",
+    "cb_trace.trace.complete",
     "cb_trace.attribution",
     "cb_trace.analysis.context",
     "cb_trace.analysis.costs",
@@ -130,7 +132,7 @@ def ingest(
         import_module(_LATER[0])
     else:
         engine.begin()
-    with begun as unpacked, later as imported, store.create(target, force=force) as draft:
+    with begun as unpacked, store.create(target, force=force) as draft, later as imported:
         run = Ingest(draft.connection, target, load or LoadOptions(), overlap, progress, imported)
         if ours:
             run_ids = [_ingest_bundle(run, source)]
@@ -164,6 +166,7 @@ def _check_readable(source: Path) -> None:
 def _ingest_bundle(run: Ingest, source: Path) -> str:
     from cb_trace.analysis import without_elsewhere
     from cb_trace.bundle import open_bundle
+    from cb_trace.bundle_frames import bundle_frames
     from cb_trace.causal import append_predictions, append_sequence
     from cb_trace.conduct_work import append_work
 
@@ -204,6 +207,8 @@ def _ingest_bundle(run: Ingest, source: Path) -> str:
 
 def _note_other_calls(run: Ingest, replay: pl.DataFrame, context: Context) -> None:
     from cb_trace.analysis import other_calls
+    from cb_trace.bundle_frames import note_frame
+    from cb_trace.notes import Note
 
     paths = dict(context.module.select("module_id", "path").iter_rows())
     rows = other_calls(replay, context.calls).iter_rows()
@@ -247,6 +252,9 @@ def _attribute_members(
 
 
 def _load_member(run: Ingest, bundle: Bundle, trace_id: int, record: TraceRecord) -> None:
+    from cb_trace.bundle_frames import note_frame
+    from cb_trace.notes import Note
+
     run_id, member = bundle.manifest.run.run_id, bundle.trace_file(record)
     run.progress(f"reading {record.file}")
     with readable(member) as file:
@@ -275,6 +283,7 @@ def _link_replays(
     import polars as pl
 
     from cb_trace import analysis, attribution
+    from cb_trace.bundle_frames import table_frame
 
     parts = []
     for trace_id in traces:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cb_trace import store
-from cb_trace.bundle_frames import note_frame, table_frame
 from cb_trace.columns import SCHEMA_VERSION
 from cb_trace.errors import CbTraceError
 from cb_trace.files import file_sha256, stored_path
@@ -24,8 +23,7 @@ from cb_trace.ingest_run import (
     keep,
     next_id,
 )
-from cb_trace.notes import Note
-from cb_trace.trace import LoadOptions, LoadReport, Unpacked, load_trace
+from cb_trace.trace import LoadOptions, load_trace
 from cb_trace.version import VERSION
 
 if TYPE_CHECKING:
@@ -33,6 +31,7 @@ if TYPE_CHECKING:
 
     from cb_trace.attribution import Backward, TraceEvents
     from cb_trace.bundle import Role
+    from cb_trace.trace import LoadReport, Unpacked
 
 TRACE_NAMES = (".json", ".json.gz", ".json.zst", ".json.zip", ".pftrace")
 
@@ -197,6 +196,8 @@ def _foreign_capture(
 
 def _foreign_run(run: Ingest, report: LoadReport, run_id: str, name: str) -> None:
     """The run row of a foreign trace: what its header says, no more."""
+    from cb_trace.bundle_frames import table_frame
+
     header = report.header
     origin_ns, first_ns, step_ns = run.connection.execute(
         "SELECT origin_ns, first_ns, (SELECT quantile_disc(window_ns, 0.5) FROM step WHERE "
@@ -225,6 +226,9 @@ def _moment(ns: int) -> datetime:
 
 def _separate_ranks(run: Ingest, run_ids: list[str], reports: list[LoadReport]) -> None:
     """Give files that claim one rank, or none, the free numbers, and say so."""
+    from cb_trace.bundle_frames import note_frame
+    from cb_trace.notes import Note
+
     taken: set[int] = set()
     repeated: list[int] = []
     for report in reports:

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 from threading import Thread
 
-_SWITCH_S = 0.0002
+SWITCH_S = 0.0002
 
 
 def lazily(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
@@ -57,7 +57,7 @@ def importing(*modules: str) -> Iterator[Callable[[], None]]:
     statement by default.
     """
     before = sys.getswitchinterval()
-    sys.setswitchinterval(_SWITCH_S)
+    sys.setswitchinterval(SWITCH_S)
     thread = Thread(target=_import, args=modules)
     thread.start()
     try:

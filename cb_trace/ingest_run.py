@@ -13,9 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cb_trace import store
-from cb_trace.bundle_frames import note_frame
-from cb_trace.notes import Note
-from cb_trace.trace import LoadOptions, LoadReport
 
 if TYPE_CHECKING:
     import polars as pl
@@ -24,6 +21,7 @@ if TYPE_CHECKING:
     from cb_trace import analysis, attribution
     from cb_trace.analysis.partition import Overlap
     from cb_trace.bundle import Deployment
+    from cb_trace.trace import LoadOptions, LoadReport
 
 Progress = Callable[[str], None]
 
@@ -75,6 +73,9 @@ class Split:
 
 def keep(run: Ingest, run_id: str, report: LoadReport) -> None:
     """Keep a report, and in the profile what a reader of the figures must know of it."""
+    from cb_trace.bundle_frames import note_frame
+    from cb_trace.notes import Note
+
     run.reports.append(report)
     notes = [Note(reason="on reading the trace", detail=text) for text in report.notes]
     if report.damage:

@@ -15,7 +15,8 @@ from cb_trace.imports import lazily
 
 if TYPE_CHECKING:
     from cb_trace.trace.load import load_trace
-    from cb_trace.trace.options import Drop, Header, LoadOptions, LoadReport
+    from cb_trace.trace.options import LoadOptions
+    from cb_trace.trace.results import Drop, Header, LoadReport
     from cb_trace.trace.unpacked import Unpacked
 
 __all__ = ["Drop", "Header", "LoadOptions", "LoadReport", "Unpacked", "load_trace"]
@@ -23,10 +24,10 @@ __all__ = ["Drop", "Header", "LoadOptions", "LoadReport", "Unpacked", "load_trac
 __getattr__ = lazily(
     __name__,
     {
-        "Drop": "cb_trace.trace.options.Drop",
-        "Header": "cb_trace.trace.options.Header",
+        "Drop": "cb_trace.trace.results.Drop",
+        "Header": "cb_trace.trace.results.Header",
         "LoadOptions": "cb_trace.trace.options.LoadOptions",
-        "LoadReport": "cb_trace.trace.options.LoadReport",
+        "LoadReport": "cb_trace.trace.results.LoadReport",
         "Unpacked": "cb_trace.trace.unpacked.Unpacked",
         "load_trace": "cb_trace.trace.load.load_trace",
     },

@@ -17,11 +17,12 @@ from cb_trace import engine
 from cb_trace.errors import CbTraceError
 from cb_trace.interrupts import interruptible
 from cb_trace.trace import sql
-from cb_trace.trace.salvage import UNREADABLE, Salvaged, cut_short, mend_last, salvage
 from cb_trace.trace.unpacked import Unpacked
 
 if TYPE_CHECKING:
     import duckdb
+
+    from cb_trace.trace.salvage import Salvaged
 
 TRUNCATED = "truncated tail"
 _NO_EVENT = "what follows the last whole event is none, not even one cut off"
@@ -33,13 +34,14 @@ _KINDS = ("track", "op", "launch", "device", "frame", "annotation", "meta")
 _EXACT_FROM_NS = 2**43 * 1000  # doubles hold microseconds with three decimals below this
 _AFTER_LIMIT = 64 << 20
 _EVENT_LIMIT = 32 << 20  # real events are of a few kB; what grows beyond this is none
-_FRACTION = re.compile(rb'"ts"\s*:\s*"?\d{13,}\.\d*[1-9]')
-_BOOLEAN_TS = re.compile(rb'"ts"\s*:\s*(?:true|false)\b')
-_BEFORE_INTEGER = re.compile(
+# As text: compiled where one is needed, which is seldom.
+_FRACTION = rb'"ts"\s*:\s*"?\d{13,}\.\d*[1-9]'
+_BOOLEAN_TS = rb'"ts"\s*:\s*(?:true|false)\b'
+_BEFORE_INTEGER = (
     rb'"(?:correlation|device|stream|bytes|registers per thread|shared memory|graph (?:node )?id'
     rb'|External id|Sequence number|Fwd thread id|Python (?:parent )?id)"\s*:\s*\Z'
 )
-_NUMBER = re.compile(rb'("(?:ts|dur)"\s*:\s*)(-?\d[\d.eE+-]*)')
+_NUMBER = rb'("(?:ts|dur)"\s*:\s*)(-?\d[\d.eE+-]*)'
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +141,8 @@ class Decoder:
         elif self._read([path]):
             self._settle_carry()
         else:
+            from cb_trace.trace.salvage import salvage
+
             block = path.read_bytes()[1:-1]
             mended = salvage(self._carry + b"," + block if self._carry else block)
             self._carry, self._after = mended.rest, mended.after
@@ -154,6 +158,8 @@ class Decoder:
         """Decide about text that was left over: the block after it began with a whole event."""
         if not self._carry:
             return
+        from cb_trace.trace.salvage import UNREADABLE, cut_short, mend_last, salvage
+
         carry, self._carry = self._carry, b""
         mended = mend_last(carry)
         if last and not (mended.events or mended.counts):
@@ -181,6 +187,8 @@ class Decoder:
         if self._read([path]):
             return
         if len(events) == 1:
+            from cb_trace.trace.salvage import UNREADABLE
+
             self.counts[UNREADABLE] += 1
             return
         half = len(events) // 2
@@ -190,6 +198,8 @@ class Decoder:
     def _end(self) -> None:
         if self._after is not None and not self.text.document.close(self._after):
             # the bracket did not end the events after all
+            from cb_trace.trace.salvage import salvage
+
             self._insert(salvage(self._after, last=True), self.text.folder / "after.json")
         self._settle_carry(last=True)
 
@@ -205,7 +215,7 @@ class Decoder:
         for source in sources:
             if self._exact:
                 for path in group:
-                    path.write_bytes(_NUMBER.sub(rb'\1"\2"', path.read_bytes()))
+                    path.write_bytes(re.sub(_NUMBER, rb'\1"\2"', path.read_bytes()))
             if not _decode(self.connection, group, source, _PARTS[-1]):
                 continue
             kept = self._keep(group, source, _PARTS[-1])
@@ -282,15 +292,16 @@ def _of_part(name: str, part: str) -> str:
 
 def _any_boolean(group: list[Path]) -> bool:
     """Whether one of the arguments that are read as integers is a boolean."""
+    before = re.compile(_BEFORE_INTEGER)
     for path in group:
         text = path.read_bytes()
         for word in (b"true", b"false"):
             at = -1
             while (at := text.find(word, at + 1)) >= 0:
-                if _BEFORE_INTEGER.search(text, max(0, at - 64), at):
+                if before.search(text, max(0, at - 64), at):
                     return True
     return False
 
 
-def _any_has(pattern: re.Pattern[bytes], group: list[Path]) -> bool:
-    return any(pattern.search(path.read_bytes()) for path in group)
+def _any_has(pattern: bytes, group: list[Path]) -> bool:
+    return any(re.search(pattern, path.read_bytes()) for path in group)

@@ -16,7 +16,6 @@ from typing import Any
 from cb_trace.errors import CbTraceError
 from cb_trace.trace.header import object_in
 from cb_trace.trace.not_a_trace import check_text, no_events
-from cb_trace.trace.salvage import escapes
 
 BLOCK = 4 << 20  # bytes of one block
 _LEAST = 1 << 20
@@ -190,6 +189,8 @@ class Document:
         self.closed = True
         used = header_after(text)
         if used is None:  # a Windows path, say
+            from cb_trace.trace.salvage import escapes
+
             text = escapes(text.decode("utf-8", "replace")).encode()
             used = header_after(text)
         if used is None:

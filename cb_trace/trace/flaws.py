@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from cb_trace.trace import sql
 from cb_trace.trace.decode import LONG_NS
-from cb_trace.trace.options import Drop
+from cb_trace.trace.results import Drop
 
 if TYPE_CHECKING:
     import duckdb

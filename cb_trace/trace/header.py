@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 from pathlib import PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cb_trace.trace.options import Header
-from cb_trace.trace.salvage import escapes
+if TYPE_CHECKING:
+    from cb_trace.trace.results import Header
 
 _RANK_IN_NAME = re.compile(r"(?:rank|worker|host|proc|gpu)[-_ .]?(\d{1,6})", re.IGNORECASE)
 _VERSION = re.compile(r"\d{1,4}(\.\d{1,6}){1,3}[0-9a-zA-Z.+-]{0,32}")
@@ -32,16 +32,26 @@ def rank_in_name(path: PurePath) -> int | None:
 def object_in(text: bytes) -> dict[str, Any] | None:
     """The JSON object that a text begins with, illegal escapes mended; None where it is none."""
     source = text.decode("utf-8", "replace").strip()
-    for candidate in (source, escapes(source)):
+    try:
+        value = _value_in(source)
+    except (ValueError, RecursionError):
+        from cb_trace.trace.salvage import escapes
+
         try:
-            value, _ = json.JSONDecoder(strict=False).raw_decode(candidate)
+            value = _value_in(escapes(source))
         except (ValueError, RecursionError):
-            continue
-        return value if isinstance(value, dict) else None
-    return None
+            return None
+    return value if isinstance(value, dict) else None
+
+
+def _value_in(text: str) -> object:
+    value, _ = json.JSONDecoder(strict=False).raw_decode(text)
+    return value
 
 
 def _header(document: dict[str, Any]) -> Header:
+    from cb_trace.trace.results import Header
+
     distributed = document.get("distributedInfo")
     distributed = distributed if isinstance(distributed, dict) else {}
     return Header(

@@ -10,8 +10,8 @@ import numpy as np
 from cb_trace.arrays import distinct
 from cb_trace.trace import sql
 from cb_trace.trace.nest import Ints, nest
-from cb_trace.trace.options import Drop
 from cb_trace.trace.python_modules import Frames, module_tree
+from cb_trace.trace.results import Drop
 
 if TYPE_CHECKING:
     import duckdb

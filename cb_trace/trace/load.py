@@ -8,20 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cb_trace.trace import sql
-from cb_trace.trace.decode import Decoder, FirstIds
-from cb_trace.trace.flaws import Span, settle
-from cb_trace.trace.options import Drop, LoadOptions, LoadReport
-from cb_trace.trace.part import select_part
-from cb_trace.trace.report import Job, report, store
-from cb_trace.trace.steps import mark_steps
+from cb_trace.trace.decode import Decoder
+from cb_trace.trace.options import LoadOptions
 from cb_trace.trace.unpacked import Unpacked
 
 if TYPE_CHECKING:
     import duckdb
 
     from cb_trace.bundle import Role
-
-_SKEW_NS = 1_000_000  # how far host and device clocks may disagree (traces.md row 25)
+    from cb_trace.trace.results import LoadReport
 
 
 def load_trace(
@@ -52,57 +47,26 @@ def load_trace(
     :param linked: called when all tables but trace and drop are filled.
     :raises CbTraceError: no file, not a trace, several traces in one, or a bad option.
     """
-    job = Job(
-        connection=connection,
-        trace_id=trace_id,
-        run_id=run_id,
-        role=role,
-        path=path,
-        sha256=sha256,
-        cpu_kernels=cpu_kernels,
-        options=options,
-    )
     with sql.limits(connection), nullcontext(text) if text else Unpacked(file) as unpacked:
+        decoder = Decoder(connection, unpacked, trace_id)
         try:
-            decoder = Decoder(connection, unpacked, trace_id)
-            span, drops, unmatched = _fill(job, decoder)
-            linked()
-            found = report(job, decoder, span, drops, unmatched)
-            store(job, found, span)
+            decoder.run()
+            # with numpy: not before the first blocks are being decoded
+            from cb_trace.trace.complete import Job, complete
+
+            job = Job(
+                connection=connection,
+                trace_id=trace_id,
+                run_id=run_id,
+                role=role,
+                path=path,
+                sha256=sha256,
+                cpu_kernels=cpu_kernels,
+                options=options,
+            )
+            return complete(job, decoder, linked)
+        except BaseException:
+            sql.run(connection, sql.text("clear"))
+            raise
         finally:
             connection.execute("DROP TABLE IF EXISTS raw_total; DROP TABLE IF EXISTS raw_wait")
-    return found
-
-
-def _fill(job: Job, decoder: Decoder) -> tuple[Span, list[Drop], str | None]:
-    """From the text to the final rows, with nothing left of what was between.
-
-    :return: the span, what was changed or not linked, and what :func:`mark_steps` has to say.
-    """
-    try:
-        decoder.run()
-        span, drops = settle(job.connection, job.trace_id)
-        unlinked, unmatched = _link(job, decoder.first, span)
-    finally:
-        sql.run(job.connection, sql.text("clear"))
-    return span, drops + unlinked, unmatched
-
-
-def _link(job: Job, first: FirstIds, span: Span) -> tuple[list[Drop], str | None]:
-    """From staging tables to the final rows, linked; a part of them where the options say so.
-
-    :return: what could not be linked, and what :func:`mark_steps` has to say.
-    """
-    from cb_trace.trace import link  # numpy: not before the first blocks are being decoded
-
-    connection, trace_id = job.connection, job.trace_id
-    unmatched = mark_steps(connection, trace_id, job.options.step_pattern)
-    link.link_launches(connection, trace_id)
-    drops = link.link_kernels(connection)
-    drops += link.link_modules(connection, trace_id, first.python)
-    drops += select_part(connection, trace_id, span.first_ns, job.options, unmatched)
-    sql.run(connection, sql.text("kernel"), trace_id=trace_id, skew_ns=_SKEW_NS)
-    sql.run(connection, sql.text("finish"), trace_id=trace_id)
-    if job.cpu_kernels:
-        link.link_cpu_kernels(connection, trace_id, first.kernel)
-    return drops, unmatched

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from cb_trace.errors import CbTraceError
 from cb_trace.trace import sql
-from cb_trace.trace.options import Drop, LoadOptions
+from cb_trace.trace.options import LoadOptions
+from cb_trace.trace.results import Drop
 
 if TYPE_CHECKING:
     import duckdb

@@ -10,7 +10,8 @@ from cb_trace.trace import sql
 from cb_trace.trace.decode import TRUNCATED, Decoder
 from cb_trace.trace.flaws import LOST_HOST, Span
 from cb_trace.trace.header import parse_header, rank_in_name
-from cb_trace.trace.options import Drop, LoadOptions, LoadReport
+from cb_trace.trace.options import LoadOptions
+from cb_trace.trace.results import Drop, LoadReport
 from cb_trace.trace.salvage import NOT_OBJECT, OVERSIZED, UNREADABLE
 
 if TYPE_CHECKING:
