@@ -305,7 +305,9 @@ def test_the_graph_on_one_stream_is_read_off_its_own_samples() -> None:
     samples = frame(
         "step_sample", *({"kind": kind, "deployment": how, "ns": ns} for kind, how, ns in rows)
     )
-    empty = {name: frame(name) for name in ("replay", "replay_kernel", "module_call")}
-    measured = Measured(**empty, module=MODULE, step_sample=samples)
+    measured = Measured(
+        replay=frame("replay"), replay_kernel=frame("replay_kernel"),
+        module_call=frame("module_call"), module=MODULE, step_sample=samples,
+    )  # fmt: skip
     assert isolated_parts(measured).one_stream_ns == 104
     assert isolated_parts(replace(measured, step_sample=samples[:1])).one_stream_ns is None
