@@ -216,6 +216,7 @@ class ParameterRecord:
     numel: int
     bytes: int
     trainable: bool
+    shared_with: list[str] = field(default_factory=list)  # paths of further modules that hold it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

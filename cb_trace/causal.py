@@ -99,6 +99,7 @@ def _parts(
             replay_kernel=rows("replay_kernel"),
             module_call=context.calls,
             module=context.module,
+            parameter=rows("parameter").filter(pl.col("run_id") == context.run_id),
             host_span=host_span,
             host_tour=host_tour,
             cost=rows("cost"),

@@ -109,6 +109,12 @@ HOST_TOUR: Schema = {  # from the bundle: host time in company, modules called i
     "samples": "INTEGER",
     "dropped": "INTEGER",
 }
+PARAMETER: Schema = {  # from the bundle: a row a module that holds it itself
+    "run_id": "VARCHAR",
+    "name": "VARCHAR",
+    "module_id": "INTEGER",
+    "bytes": "BIGINT",
+}
 
 WORK_TABLES: dict[str, Schema] = {
     "cost": COST,
@@ -120,4 +126,5 @@ WORK_TABLES: dict[str, Schema] = {
     "speedup": SPEEDUP,
     "host_span": HOST_SPAN,
     "host_tour": HOST_TOUR,
+    "parameter": PARAMETER,
 }

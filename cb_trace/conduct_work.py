@@ -22,7 +22,8 @@ Row = dict[str, Any]
 
 
 def append_work(connection: DuckDBPyConnection, manifest: Manifest) -> None:
-    """Fill cost, uncounted_op, memory, ceiling and kernel_class of one of our own recordings.
+    """Fill parameter, cost, uncounted_op, memory, ceiling and kernel_class of one of our own
+    recordings.
 
     To be called when its context trace, if there is one, is attributed.
 
@@ -32,6 +33,7 @@ def append_work(connection: DuckDBPyConnection, manifest: Manifest) -> None:
     ids = {module.path: place for place, module in enumerate(manifest.modules)}
     try:
         for table, rows in (
+            ("parameter", _parameters(manifest, ids)),
             ("cost", _costs(manifest, ids)),
             ("memory", _memories(manifest, ids)),
             ("ceiling", _ceilings(manifest)),
@@ -84,6 +86,17 @@ def _append_kernels(
         steps=steps,
     )
     store.append(connection, "uncounted_op", spent)
+
+
+def _parameters(manifest: Manifest, ids: dict[str, int]) -> Iterator[Row]:
+    for record in manifest.parameters:
+        for path in (record.path, *record.shared_with):
+            yield {
+                "run_id": manifest.run.run_id,
+                "name": record.name,
+                "module_id": ids[path],
+                "bytes": record.bytes,
+            }
 
 
 def _costs(manifest: Manifest, ids: dict[str, int]) -> Iterator[Row]:

@@ -244,6 +244,7 @@ def _recorded(connection: DuckDBPyConnection, run_id: str, module: pl.DataFrame)
             replay_kernel=_rows(connection, "replay_kernel", "replay_id >= ?", 0),
             module_call=eager.module_call,
             module=module,
+            parameter=_later_rows(connection, "parameter", *of_run),
             host_span=_later_rows(connection, "host_span", *of_run),
             cost=_rows(connection, "cost", *of_run),
             memory=_rows(connection, "memory", *of_run),

@@ -38,6 +38,7 @@ class Measured:
     replay_kernel: pl.DataFrame
     module_call: pl.DataFrame
     module: pl.DataFrame
+    parameter: pl.DataFrame | None = None
     host_span: pl.DataFrame | None = None
     host_tour: pl.DataFrame | None = None
     cost: pl.DataFrame | None = None
@@ -152,7 +153,9 @@ def _residency(measured: Measured, inner: pl.DataFrame) -> Residency | None:
     cost, memory = measured.cost, measured.memory
     if cost is None or memory is None:
         return None
-    return residency(measured.cache_bytes, inner, measured.module, cost, memory)
+    return residency(
+        measured.cache_bytes, inner, measured.module, cost, memory, parameter=measured.parameter
+    )
 
 
 def _spent(host: pl.DataFrame) -> dict[int, float]:

@@ -23,18 +23,24 @@ from cb_trace.analysis.device_alone import device_alone
 from cb_trace.analysis.host_alone import run_inside
 from cb_trace.analysis.program import Owner, Program
 from cb_trace.analysis.stats import FloatArray
+from cb_trace.analysis.touched import touched_parameters
 
 FORWARD = "forward"
 
 
 @dataclass(frozen=True, slots=True)
 class Residency:
-    """By module_id: what it brings into the cache in a step, and its device time alone, warm."""
+    """By module_id: what it brings into the cache in a step, and its device time alone, warm.
+
+    ``tied`` are parameters that several modules read, each with how much of it a module does: they
+    are beside ``brings_bytes``, as each is in the cache once.
+    """
 
     cache_bytes: int
     brings_bytes: dict[int, int]
     output_bytes: dict[int, int]  # part of what it brings
     warm_ns: dict[int, float]
+    tied: tuple[dict[int, int], ...] = ()
 
     def factors(self, program: Program, device: FloatArray) -> FloatArray:
         """How much shorter kernels are for what is gone, shape (owners, variants).
@@ -48,12 +54,19 @@ class Residency:
         forward = all(phase in (FORWARD, "") for _, phase in program.owners)
         if not forward or program.streams > 1:
             return np.ones_like(device)
-        brings = self._of(program.owners, self.brings_bytes)
-        whole = self._found(np.array([brings.sum()]))
-        left = brings @ (device > 0) + self._given(program, device > 0)
+        everyone = np.ones((len(program.owners), 1), np.bool_)
+        whole = self._found(self._brought(program.owners, everyone))
+        left = self._brought(program.owners, device > 0) + self._given(program, device > 0)
         found = self._found(left)
         more = np.where(whole < 1, (found - whole) / np.maximum(1 - whole, 1e-9), 0.0)
         return 1 - self._colder(program)[:, None] * np.maximum(more, 0.0)
+
+    def _brought(self, owners: Sequence[Owner], there: npt.NDArray[np.bool_]) -> FloatArray:
+        """Bytes of a step in which these owners are, one a variant."""
+        found: FloatArray = self._of(owners, self.brings_bytes) @ there
+        for readers in self.tied:
+            found = found + (self._of(owners, readers)[:, None] * there).max(axis=0, initial=0.0)
+        return found
 
     @staticmethod
     def _of(
@@ -91,12 +104,16 @@ def residency(
     module: pl.DataFrame,
     cost: pl.DataFrame,
     memory: pl.DataFrame,
+    *,
+    parameter: pl.DataFrame | None = None,
 ) -> Residency | None:
     """Read it off the recording; None where the cache or the bytes are not known.
 
-    A module brings what it touches of its own parameters, which is no more than it moves beside its
-    output, and what each of its calls allocates; of what a parent allocates the part of the calls
-    inside is taken off.
+    A module brings what it touches of its parameters, which is no more than it moves beside its
+    output and what the modules inside touch of theirs, and what each of its calls allocates; of
+    what a parent allocates the part of the calls inside is taken off. Parameters of a module that
+    is never called are those of the nearest one above that is (``out_proj`` of
+    ``nn.MultiheadAttention``).
 
     :param replay: of innermost modules, forward, in condition ``hot``, all calls of each: their
         device time is warm.
@@ -120,42 +137,36 @@ def residency(
         .with_columns(pl.col("bytes_compulsory", "peak_bytes", "output_bytes").fill_null(0))
         .with_columns(pl.col("peak_bytes", "output_bytes") * pl.col("calls"))
     )
-    found = _brought(called, module)
+    made = _made(called, module)
+    touched = touched_parameters(called, module, parameter)
+    brings = {
+        one: size + touched.own.get(one, 0)
+        for one, size in made.select("module_id", "made").iter_rows()
+    }
     return Residency(
         cache_bytes,
-        dict(found.select("module_id", "brings").iter_rows()),
-        dict(found.select("module_id", "output_bytes").iter_rows()),
+        brings,
+        dict(made.select("module_id", "output_bytes").iter_rows()),
         dict(
             device_alone(replay, replay).select("module_id", pl.col("ns").cast(float)).iter_rows()
         ),
+        touched.tied,
     )
 
 
-def _brought(called: pl.DataFrame, module: pl.DataFrame) -> pl.DataFrame:
-    """``called`` with what each of its modules brings, those inside left out."""
+def _made(called: pl.DataFrame, module: pl.DataFrame) -> pl.DataFrame:
+    """``called`` with what the calls of each module allocate (``made``), those inside left out."""
     outer = run_inside(module, set(called["module_id"].to_list()))
     schema = {"module_id": called.schema["module_id"], "caller_id": called.schema["module_id"]}
     pairs = [(inner, one) for one, below in outer.items() for inner in below]
-    made_inside = (
+    inside = (
         called.join(pl.DataFrame(pairs, schema=schema, orient="row"), on="module_id")
         .group_by(module_id="caller_id")
         .agg(inner_peak=pl.col("peak_bytes").sum())
     )
-    held_inside = module.group_by(module_id="parent_id").agg(
-        inner_parameters=pl.col("parameter_bytes").sum()
-    )
-    touched = pl.min_horizontal(
-        pl.col("parameter_bytes") - pl.col("inner_parameters"),
-        pl.col("bytes_compulsory") - pl.col("output_bytes"),
-    ).clip(lower_bound=0)
-    made = (pl.max_horizontal("peak_bytes", "output_bytes") - pl.col("inner_peak")).clip(0)
-    return (
-        called.join(module.select("module_id", "parameter_bytes"), on="module_id")
-        .join(held_inside, on="module_id", how="left", nulls_equal=False)
-        .join(made_inside, on="module_id", how="left", nulls_equal=False)
-        .with_columns(pl.col("parameter_bytes", "inner_parameters", "inner_peak").fill_null(0))
-        .with_columns(brings=touched + made)
-    )
+    rest = pl.max_horizontal("peak_bytes", "output_bytes") - pl.col("inner_peak").fill_null(0)
+    joined = called.join(inside, on="module_id", how="left", nulls_equal=False)
+    return joined.with_columns(made=rest.clip(0))
 
 
 def _forward(rows: pl.DataFrame) -> pl.DataFrame:

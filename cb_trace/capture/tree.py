@@ -56,7 +56,9 @@ def module_tree(model: nn.Module) -> ModuleTree:
     for node in nodes.values():
         for name, parameter in node.module._parameters.items():
             if parameter is not None:  # a shared one belongs to its first module
-                owned.setdefault(id(parameter), _parameter(node.path, name, parameter))
+                first = owned.setdefault(id(parameter), _parameter(node.path, name, parameter))
+                if node.path not in (first.path, *first.shared_with):
+                    first.shared_with.append(node.path)
     return ModuleTree(
         [_record(node, ordinal, signatures) for ordinal, node in enumerate(nodes.values())],
         {node.path: node.module for node in nodes.values()},

@@ -148,3 +148,12 @@ COMMENT ON COLUMN host_tour.low_ns IS 'Lower bound (95 % bootstrap), ns';
 COMMENT ON COLUMN host_tour.high_ns IS 'Upper bound (95 % bootstrap), ns';
 COMMENT ON COLUMN host_tour.samples IS 'Tours it was read in';
 COMMENT ON COLUMN host_tour.dropped IS 'Tours left out, as the host was slowed';
+
+CREATE TABLE parameter (run_id VARCHAR, name VARCHAR, module_id INTEGER, bytes BIGINT);
+COMMENT ON TABLE parameter IS
+    'A parameter in a module that holds it itself: one that several hold (tied) has a row in each. '
+    'Recordings of before this table name the first module alone';
+COMMENT ON COLUMN parameter.run_id IS 'Recording';
+COMMENT ON COLUMN parameter.name IS 'Path of its first module and its name there';
+COMMENT ON COLUMN parameter.module_id IS 'Module';
+COMMENT ON COLUMN parameter.bytes IS 'Its bytes';

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -60,6 +61,63 @@ def test_a_module_brings_what_it_touches_of_its_parameters_and_what_its_calls_al
     # each time; the root's 90 hold that (the list between them is never called), a's 25 and b's 8.
     assert found.brings_bytes == {ROOT: 17, A: 40 + 25, B: 8, D: 30 + 40}
     assert found.output_bytes == {ROOT: 8, A: 20, B: 8, D: 20}
+
+
+def holds(module: int, name: str, size: int) -> dict[str, Any]:
+    return {"module_id": module, "name": name, "bytes": size}
+
+
+def test_a_parameter_that_two_modules_hold_is_in_the_cache_once() -> None:
+    # a is a table of 100 that b, a head without parameters of its own, multiplies by.
+    sizes = {ROOT: 130, A: 100, B: 100, C: 0, LIST: 30, D: 30}
+    module = MODEL.with_columns(
+        parameter_bytes=pl.col("module_id").replace_strict(sizes, return_dtype=pl.Int64)
+    )
+    cost = frame(
+        "cost", counted(ROOT, 1, 1_000), counted(A, 1, 60), counted(B, 1, 116), counted(D, 2, 50)
+    )
+    rows = frame(
+        "parameter", holds(A, "a.weight", 100), holds(B, "a.weight", 100), holds(D, "d.w", 30)
+    )
+    found = residency(100, REPLAY, module, cost, MEMORY, parameter=rows)
+    assert found is not None
+    assert found.tied == ({A: 40, B: 100},)
+    assert found.brings_bytes == {ROOT: 17, A: 25, B: 8, D: 30 + 40}
+    first = rows.filter(~((pl.col("module_id") == B) & (pl.col("name") == "a.weight")))
+    older = residency(100, REPLAY, module, cost, MEMORY, parameter=first)
+    assert older is not None  # which names a alone: b's is taken to be another
+    assert older.tied == ()
+    assert older.brings_bytes == {ROOT: 17, A: 40 + 25, B: 100 + 8, D: 30 + 40}
+    assert older == residency(100, REPLAY, module, cost, MEMORY)
+
+
+def test_what_is_read_by_several_is_gone_with_the_last_of_them() -> None:
+    known = Residency(200, {A: 10, B: 20}, {}, {}, ({A: 40, B: 100},))
+    there = np.array([[True, False, True, False], [True, True, False, False]])
+    owners = [(A, "forward"), (B, "forward")]
+    assert known._brought(owners, there).tolist() == [130, 120, 50, 0]
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_parameters_of_a_module_that_is_never_called_are_its_callers(*, named: bool) -> None:
+    # The list is an attention here: d is its output layer, which it reads and never calls. The
+    # root has a head b of 500 that nothing reads.
+    sizes = {ROOT: 640, A: 100, B: 500, C: 0, LIST: 40, D: 30}
+    module = MODEL.with_columns(
+        parameter_bytes=pl.col("module_id").replace_strict(sizes, return_dtype=pl.Int64)
+    )
+    cost = frame("cost", counted(ROOT, 1, 190), counted(A, 1, 120), counted(LIST, 1, 80))
+    memory = frame("memory", held(ROOT, 90, 8), held(A, 20, 20), held(LIST, 20, 20))
+    rows = [
+        holds(A, "a.weight", 100), holds(B, "b.weight", 500), holds(LIST, "in", 10),
+        holds(D, "d.weight", 30),
+    ]  # fmt: skip
+    parameter = frame("parameter", *rows) if named else None
+    found = residency(100, REPLAY, module, cost, memory, parameter=parameter)
+    assert found is not None
+    # The root moves 182 beside its output: 140 are a's and the list's, so no more than 42 are of
+    # its head; its calls hold 90, the two inside 40 of them.
+    assert found.brings_bytes == {ROOT: 42 + 50, A: 100 + 20, LIST: 10 + 30 + 20}
 
 
 def test_what_is_not_known_has_no_residency() -> None:

@@ -81,6 +81,8 @@ def test_parameters_are_listed_once_under_their_first_owner(
     parameters = {p.name: p for p in trained[1].parameters}
     assert "right.head.weight" not in parameters  # it is left.head.weight
     assert parameters["left.head.weight"].path == "left.head"
+    assert parameters["left.head.weight"].shared_with == ["right.head"]
+    assert [p.name for p in trained[1].parameters if p.shared_with] == ["left.head.weight"]
     assert not parameters["frozen.weight"].trainable
     assert parameters["twice.weight"].bytes == 16 * 16 * 4
 
