@@ -164,8 +164,7 @@ def measured(
     counts = ~program.work_plain
     own, ns = program.work_owner[counts], program.work_ns[counts].astype(np.float64)
     work = np.bincount(own, ns, len(program.owners))
-    waiting = set(program.item_owner[program.kind != LAUNCH].tolist())
-    found = host.copy()
+    waiting, found = _waiting(program), host.copy()
     for row, (module, phase) in enumerate(program.owners):
         if module is None or phase != "forward":
             continue
@@ -175,6 +174,25 @@ def measured(
         else:
             found[row] *= others
     return found
+
+
+def in_company(
+    program: Program, toured_ns: Mapping[int, float], looped_ns: Mapping[int, float]
+) -> float:
+    """How many times longer than in loops of themselves modules take the host in company.
+
+    Of all together of which both are known; 1 without any. Those that wait for the device are left
+    out: in company it is at work for others when they do.
+    """
+    waiting = {program.owners[row][0] for row in _waiting(program)}
+    both = [one for one in toured_ns if one in looped_ns and one not in waiting]
+    looped = sum(looped_ns[one] for one in both)
+    return sum(toured_ns[one] for one in both) / looped if looped else 1.0
+
+
+def _waiting(program: Program) -> set[int]:
+    """The owners, by their rows, that wait for the device."""
+    return set(program.item_owner[program.kind != LAUNCH].tolist())
 
 
 def bare_host(program: Program, host: FloatArray) -> tuple[Program, float]:

@@ -96,18 +96,6 @@ def host_factors(found: Mapping[int, Alone], module: pl.DataFrame, ran: set[int]
     return Factors(own, most, glue_ns / glue_profiled_ns if glue_profiled_ns else None)
 
 
-def in_company(found: Mapping[int, Alone], toured_ns: Mapping[int, float]) -> float:
-    """How many times longer than in loops of themselves modules take the host in company.
-
-    Of all together that the host bounds alone, whose bare wall is host time; 1 without any.
-
-    :param toured_ns: of modules called alone but in the order of the step, by module_id.
-    """
-    both = [one for one in toured_ns if one in found and found[one].bound]
-    wall = sum(found[one].wall_ns for one in both)
-    return sum(toured_ns[one] for one in both) / wall if wall else 1.0
-
-
 def run_inside(module: pl.DataFrame, ran: set[int]) -> dict[int, list[int]]:
     """The modules that ran by the nearest one above that did."""
     up: dict[int, int | None] = dict(module.select("module_id", "parent_id").iter_rows())

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
-from cb_trace.analysis.calibrate import Scale, eager_scale, graph_scale, together_in
+from cb_trace.analysis.calibrate import Scale, eager_scale, graph_scale, in_company, together_in
 from cb_trace.analysis.carried import with_carried
 from cb_trace.analysis.costs import bounded_parts, owned_parts
 from cb_trace.analysis.parts import Parts
@@ -58,8 +58,8 @@ def scaled_steps(
         together = 1.0 if parts.together is None else parts.together
         host = parts.host(program.owners)
         if bare_ns is None:  # what the bare step showed is none of the parts it is predicted from
-            toured, others = parts.toured_ns, parts.company
-            return eager_scale(program, None, host, together, toured, others=others)
+            others = in_company(program, parts.toured_ns, parts.looped_ns)
+            return eager_scale(program, None, host, together, parts.toured_ns, others=others)
         return eager_scale(program, bare_ns, host, together, parts.spent_ns)
 
     if bare is None:

@@ -14,7 +14,6 @@ from cb_trace.analysis.host_alone import (
     Factors,
     alone,
     host_factors,
-    in_company,
     run_inside,
 )
 from cb_trace.analysis.host_cold import HostCold, host_cold
@@ -63,9 +62,9 @@ class Parts:
     # Of the host in the bare step, in modules' own forward code; no figure of modules alone.
     spent_ns: Mapping[int, float] = field(default_factory=dict)
     # Of the host in modules without others inside, called alone but in the order of the step; and
-    # how many times longer than in loops of themselves those are that the host bounds.
+    # in loops of themselves, of those that the host bounds.
     toured_ns: Mapping[int, float] = field(default_factory=dict)
-    company: float = 1.0
+    looped_ns: Mapping[int, float] = field(default_factory=dict)
     cold: HostCold | None = None  # host time of the bare step that is of cold code
     residency: Residency | None = None  # in the last-level cache
     isolation_ns: Mapping[str, int] = field(default_factory=dict)  # innermost alone, by phase
@@ -124,6 +123,7 @@ def isolated_parts(measured: Measured) -> Parts:
     toured = {} if measured.host_tour is None else _spent(measured.host_tour)
     ran = set(module_call.drop_nulls("step")["module_id"].unique().to_list())
     parents = run_inside(module, ran)
+    toured = {one: ns for one, ns in toured.items() if one not in parents}
     spent = {} if measured.host_span is None else _spent(measured.host_span)
     return Parts(
         host_ratio=_host_ratio(inner, module_call),
@@ -134,8 +134,8 @@ def isolated_parts(measured: Measured) -> Parts:
         likes=dict(inner_whole.select("module_id", "measured_id").iter_rows()),
         isolation_ns=_isolation(replay, module),
         spent_ns=spent,
-        toured_ns={one: ns for one, ns in toured.items() if one not in parents},
-        company=in_company(every, toured),
+        toured_ns=toured,
+        looped_ns={one: every[one].wall_ns for one in toured if one in every and every[one].bound},
         cold=host_cold(spent, every, module, _by_module(hot, kernels), ran) if spent else None,
         residency=_residency(measured, inner_whole),
         one_stream_ns=None if measured.step_sample is None else _one_stream(measured.step_sample),

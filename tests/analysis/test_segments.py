@@ -8,9 +8,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from cb_trace.analysis.calibrate import eager_scale, in_step
+from cb_trace.analysis.calibrate import eager_scale, in_company, in_step
 from cb_trace.analysis.calibrate import measured as of_spans
-from cb_trace.analysis.host_alone import Alone, Factors, alone, host_factors, in_company
+from cb_trace.analysis.host_alone import Alone, Factors, alone, host_factors
 from cb_trace.analysis.host_line import WAIT_DEVICE
 from cb_trace.analysis.overheads import host_overheads, pooled, with_overheads
 from cb_trace.analysis.parts import Parts
@@ -179,14 +179,15 @@ def test_who_is_not_watched_keeps_its_factor_times_what_company_costs() -> None:
     assert work == [62 + 19 + 12 + 19 + 12 + 25 + 3, 30]  # A: 100, 30, 20, 30, 20, 40, 5 × 0.625
 
 
-def test_company_is_of_all_together_that_the_host_bounds() -> None:
-    found = {
-        A: Alone(60.0, 200.0, bound=True), B: Alone(30.0, 100.0, bound=True),
-        C: Alone(500.0, 100.0, bound=False), D: Alone(10.0, 100.0, bound=True),
-    }  # fmt: skip
-    assert in_company(found, {A: 90.0, B: 36.0, C: 20.0, ROOT: 7.0}) == (90 + 36) / (60 + 30)
-    assert in_company(found, {C: 20.0}) == 1.0
-    assert in_company(found, {}) == 1.0
+def test_company_is_of_all_together_but_those_who_wait_for_the_device() -> None:
+    timeline, op = two_steps(0)
+    events = StepEvents(**timeline.frames(), launch=timeline.launch_frame(), op=op)
+    program = programs(events)[0]
+    looped = {A: 60.0, B: 30.0, D: 10.0}
+    assert in_company(program, {A: 90.0, B: 36.0, C: 20.0}, looped) == (90 + 36) / (60 + 30)
+    assert in_company(program, {C: 20.0}, looped) == in_company(program, {}, {}) == 1.0
+    waiting = replace(program, kind=np.full_like(program.kind, WAIT_DEVICE))  # all of them in A
+    assert in_company(waiting, {A: 900.0, B: 36.0}, looped) == 36 / 30
 
 
 def test_factors_are_of_a_modules_own_work() -> None:
