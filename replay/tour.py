@@ -192,7 +192,7 @@ class HostTour:
 
     def _try(self, call: Call, lead: Call, flush: CacheFlush, until: float) -> None:
         """Run a call whose like was measured in its place."""
-        if _numbers(call.module) != _numbers(lead.module):
+        if not _same_numbers(call.module, lead.module):
             raise SkippedError("they hold other numbers than the like that they share inputs with")
         if time.perf_counter() > until:
             raise SkippedError("there was no time to try them")
@@ -282,19 +282,28 @@ def _above(path: str) -> list[str]:
     return [".".join(names[:count]) for count in range(len(names))] if path else []
 
 
-def _numbers(module: nn.Module) -> list[tuple[object, ...]]:
-    """What may decide which indices a module takes and is no part of how likes are told.
+def _same_numbers(one: nn.Module, other: nn.Module) -> bool:
+    """Of what may decide which indices a module takes and is no part of how likes are told.
 
     An index that a module does not hold ends the process's use of the device.
     """
-    found: list[tuple[object, ...]] = []
-    for inner in module.modules():
-        private = ((k, v) for k, v in vars(inner).items() if k.startswith("_") and _is_number(v))
-        found.append(tuple(private))
-        for name, buffer in inner.named_buffers(recurse=False):
-            if not (buffer.is_floating_point() or buffer.is_complex()):
-                found.append((name, buffer.tolist()))
-    return found
+    pairs = zip(_integers(one), _integers(other), strict=True)
+    return _private(one) == _private(other) and all(
+        a.layout == torch.strided and torch.equal(a, b) for a, b in pairs
+    )
+
+
+def _integers(module: nn.Module) -> list[torch.Tensor]:
+    return [b for b in module.buffers() if not (b.is_floating_point() or b.is_complex())]
+
+
+def _private(module: nn.Module) -> list[tuple[str, object]]:
+    return [
+        (name, value)
+        for inner in module.modules()
+        for name, value in vars(inner).items()
+        if name.startswith("_") and _is_number(value)
+    ]
 
 
 def _is_number(value: object) -> bool:
