@@ -282,6 +282,11 @@ class _Watch(TorchDispatchMode):
         """Else torch wraps the method below for its compiler, whose import takes seconds."""
         return False
 
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Else what the model has compiled is run as plain code ever after (torch 2.13)."""
+        return True
+
     def __init__(self, stack: Sequence[_Open]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._stack = stack

@@ -37,6 +37,9 @@ NEAR_RATIO = 0.002  # of the bare step
 SLOWER = 0.1  # of the host, to see what it does to the step
 BOUND_RATIO = 0.5
 ENOUGH_RATIO = 0.1  # of all kernel time that ran beside other kernels; less is lost in noise
+# From the range of a step to that of its root, and back. With a profiler an H200's host took 52 µs
+# and 21, of which 6 are left without.
+RANGES_NS = 60_000
 _POINTS, _ROUNDS = 33, 4  # of a search: the last interval is 32⁴ times shorter than the first
 
 
@@ -198,12 +201,14 @@ def _waiting(program: Program) -> set[int]:
 def bare_host(program: Program, host: FloatArray) -> tuple[Program, float]:
     """The program with host work as long as it should be bare, and its longest start.
 
-    Work in which the profiler recorded nothing was not made longer by it. No start is slower than
-    under the profiler: the second figure is by how much it was.
+    Work in which the profiler recorded nothing was not made longer by it, but for what its ranges
+    around a step and a module cost. No start is slower than under the profiler: the second figure
+    is by how much it was.
     """
     owned = host[program.work_owner, program.work_between.astype(np.int64)]
-    factor = np.where(program.work_plain, 1.0, owned)
-    work = np.round(program.work_ns * factor).astype(np.int64)
+    ranges = np.where(program.work_plain, RANGES_NS, program.work_ns)
+    recorded = np.minimum(program.work_ns, ranges)
+    work = np.round(recorded * owned + (program.work_ns - recorded)).astype(np.int64)
     first = np.flatnonzero(program.kind == LAUNCH)[:1]
     head = program.work_item <= (first[0] if first.size else -1)
     longer = np.maximum(0, program.work_ns - work)[head].sum()

@@ -53,11 +53,13 @@ def scaled_steps(
 
     def scaled(program: Program, bare_ns: int | None) -> Scale:
         program = with_carried(program, parts.alone_ns, parts.likes)
+        # A prediction from parts must not have seen the bare step: what was fitted to it is none.
+        known = parts.together if bare_ns is not None or not parts.fitted else None
         if deployment == "graph":
-            return graph_scale(program, bare_ns, parts.gap_ns, parts.together, parts.one_stream_ns)
-        together = 1.0 if parts.together is None else parts.together
+            return graph_scale(program, bare_ns, parts.gap_ns, known, parts.one_stream_ns)
+        together = 1.0 if known is None else known
         host = parts.host(program.owners)
-        if bare_ns is None:  # what the bare step showed is none of the parts it is predicted from
+        if bare_ns is None:
             others = in_company(program, parts.toured_ns, parts.looped_ns)
             return eager_scale(program, None, host, together, parts.toured_ns, others=others)
         return eager_scale(program, bare_ns, host, together, parts.spent_ns)
@@ -81,21 +83,22 @@ def with_together(
 
     From the recorded steps where kernels ran at once, against the sequence run (``alone_ns``, by
     kernel_id); else from the bare step as a CUDA graph, which runs at once what the recorded one
-    had no time to.
+    had no time to. That is fitted to the bare step, and no part that it can be predicted from.
     """
     several = {d: [p for p in programs if p.streams > 1] for d, programs in steps.items()}
     recorded = [program for programs in several.values() for program in programs]
     if not recorded:
         return parts
     together = together_in(recorded, alone_ns)
-    if together is None and several.get("graph") and "graph" in bare:
+    fitted = together is None
+    if fitted and several.get("graph") and "graph" in bare:
         target = bare["graph"].median_ns
         found = [
             graph_scale(p, target, parts.gap_ns, None, parts.one_stream_ns).together
             for p in several["graph"]
         ]
         together = float(np.median(found))
-    return replace(parts, together=together)
+    return replace(parts, together=together, fitted=fitted)
 
 
 def marginal_costs(

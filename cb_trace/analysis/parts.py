@@ -54,6 +54,7 @@ class Parts:
     factors: Factors = field(default_factory=Factors)  # of modules' own host work
     graph_gap_ns: float | None = None  # between two kernels of a CUDA graph
     together: float | None = None  # how little kernels that run at once feel each other
+    fitted: bool = False  # ``together`` to the bare step as a graph
     launch_ns: float = 0.0  # of a whole graph, beside its kernels and gaps
     alone_ns: Mapping[int, float] = field(
         default_factory=dict

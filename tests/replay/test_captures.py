@@ -250,3 +250,32 @@ def test_scripted_modules_are_calls_and_what_is_inside_them_is_none() -> None:
     ]  # fmt: skip
     assert not scripted._forward_hooks
     assert not traced._forward_pre_hooks
+
+
+@pytest.mark.usefixtures("compiler")
+def test_what_the_model_has_compiled_stays_compiled() -> None:
+    ran: list[int] = []
+
+    def backend(graph: Any, _: Any) -> Any:
+        def run(*args: Any) -> Any:
+            ran.append(1)
+            return graph(*args)
+
+        return run
+
+    class Inside(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(4, 4)
+            self.scale = torch.compile(lambda x: x * 2, backend=backend)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.scale(self.inner(x))  # type: ignore[no-any-return]
+
+    model = Inside().requires_grad_(False)
+    x = torch.ones(2, 4)
+    model(x)
+    captures(model, lambda: model(x))
+    assert len(ran) == 2
+    model(x)
+    assert len(ran) == 3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -187,12 +187,6 @@ def test_a_forward_on_another_thread_is_nobody_s_part(net: Net) -> None:
     found.block(samples=3)
     assert found.reason == "a module runs on another thread than the step"
     assert found.records() == []
-
-
-@pytest.fixture
-def compiler() -> Iterator[None]:
-    yield
-    torch._dynamo.reset()
 
 
 class Compiled(nn.Module):
