@@ -40,6 +40,7 @@ LEAST_SECONDS = 0.02  # of a block, if its samples take so long: nothing is gain
 HOLD_FACTOR = 2  # times as long as the host takes: by that it may be slowed
 LAUNCH_RUNS = 3
 LOADED_RUNS = 4
+LOADED_SAMPLES = 4  # at the least: two turns of them make eight
 NO_GRADIENTS = "no gradient reached its output"
 RECOMPUTES = "it runs forwards again: alone, recomputed work cannot be told from the backward"
 OVERRUN = 2  # how far a slow call may exceed its share of the time to reach its samples
@@ -166,9 +167,14 @@ class IsolatedCall:
             synchronize(self._device)
 
     def flush(self) -> None:
-        """:meth:`prepare`, then :meth:`sweep`, which is left queued on the device."""
+        """:meth:`prepare`, then empty the cache. The flush is left queued on the device.
+
+        A load comes first of all: a cache that the call finds half full it leaves as the step does.
+        """
+        if self._load is not None:
+            self._load()
         self.prepare()
-        self.sweep()
+        self._flush(self._hold_ns)
 
     @property
     def warm_ups(self) -> int:
@@ -236,8 +242,9 @@ class IsolatedCall:
         kernels are, and the host with them.
         """
         self._hold_ns = HOLD_FACTOR * self._launch_ns(run, flush)
-        if self._load is not None:  # the host gets ahead meanwhile; a rest would raise the clock
-            self._hold_ns = max(0, self._hold_ns - round(LOAD_SECONDS * 1e9))
+        # The host gets ahead during a load, if nobody waits; a rest would let the clock rise again.
+        if self._load is not None and not self.restores:
+            self._hold_ns = max(0, self._hold_ns - self._ahead_ns(self._load))
         begin = time.perf_counter()
         flush()
         run()
@@ -260,6 +267,13 @@ class IsolatedCall:
             synchronize(self._device)
         return min(times)
 
+    def _ahead_ns(self, load: Run) -> int:
+        """How far the host is ahead of the device once it has launched a load."""
+        synchronize(self._device)
+        begin = time.perf_counter_ns()
+        load()
+        return max(0, round(LOAD_SECONDS * 1e9) - (time.perf_counter_ns() - begin))
+
     def _block(
         self,
         run: Run,
@@ -270,6 +284,7 @@ class IsolatedCall:
         *,
         queued: bool = False,
     ) -> Timed:
+        loaded = queued and self._load is not None
         return time_block(
             run,
             self._device,
@@ -281,7 +296,7 @@ class IsolatedCall:
             before=before,
             queued=queued,
             prior=series.samples() if series.blocks else (),
-            floor=1 if series.blocks else 2,
+            floor=LOADED_SAMPLES if loaded else 1 if series.blocks else 2,
         )
 
     def _warm_up(self, run: Run, prepare: Run | None, seconds: float) -> float:

@@ -93,7 +93,7 @@ def _export(profiler: profile, target: Path) -> None:
 _EVENT_END = b"\n  },"
 _LAUNCHES_GRAPH = re.compile(rb'"name": "cu(?:da)?GraphLaunch')
 _NUMBER = re.compile(rb'"(?:correlation|id)": (\d+)')
-_WHEN = re.compile(rb'"ts": (\d+)\.(\d{3}), "dur": (\d+)\.(\d{3})')
+_WHEN = re.compile(rb'"ts": ([\d.]+), "dur": ([\d.]+)')
 
 
 def without_steps(trace: bytes) -> bytes:
@@ -102,13 +102,14 @@ def without_steps(trace: bytes) -> bytes:
     They are steps ahead of cold calls (:mod:`cb_trace.replay.behind`): thousands of kernels that
     nobody asks about. The other events keep their bytes; the first and the last hold the frame.
     """
+    if not _LAUNCHES_GRAPH.search(trace):
+        return trace
     events = trace.split(_EVENT_END)
     launches = [event for event in events[1:-1] if _LAUNCHES_GRAPH.search(event)]
-    if not launches:
-        return trace
-    ranges = [_span(event) for event in events if REPLAY_PREFIX.encode() in event]
-    outside = [e for e in launches if not any(_within(_span(e), span) for span in ranges)]
-    steps = {_number(event) for event in outside} - {None}
+    ranges = [span for e in events if REPLAY_PREFIX.encode() in e and (span := _span(e))]
+    spans = [(event, span) for event in launches if (span := _span(event))]
+    steps = {_number(event) for event, span in spans if not any(_meet(span, r) for r in ranges)}
+    steps.discard(None)
     kept = [event for event in events[1:-1] if _number(event) not in steps]
     return _EVENT_END.join([events[0], *kept, events[-1]])
 
@@ -119,14 +120,20 @@ def _number(event: bytes) -> bytes | None:
     return found and found[1]
 
 
-def _span(event: bytes) -> tuple[int, int]:
-    """Begin and end in ns."""
+def _span(event: bytes) -> tuple[int, int] | None:
+    """Begin and end in ns; None where it is no event of some length."""
     found = _WHEN.search(event)
     if found is None:
-        return 0, 0
-    begin, length = int(found[1] + found[2]), int(found[3] + found[4])
+        return None
+    begin, length = _ns(found[1]), _ns(found[2])
     return begin, begin + length
 
 
-def _within(inner: tuple[int, int], outer: tuple[int, int]) -> bool:
-    return outer[0] <= inner[0] and inner[1] <= outer[1]
+def _ns(us: bytes) -> int:
+    """Kineto writes µs with three places; whole ones are taken as they are."""
+    whole, _, part = us.partition(b".")
+    return int(whole + part[:3].ljust(3, b"0"))
+
+
+def _meet(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    return one[0] < other[1] and other[0] < one[1]

@@ -71,8 +71,9 @@ class Series:
         return noise(samples) if samples else float("inf")
 
     def settled(self, noise_ratio: float) -> bool:
-        """Whether there need be no more of it."""
-        return self.skipped is not None or self.noise() <= noise_ratio
+        """Whether there need be no more of it. Begun again, it has had two blocks: each is long."""
+        twice = bool(self.aside) and len(self.blocks) > 1
+        return twice or self.skipped is not None or self.noise() <= noise_ratio
 
     def dropped(self) -> int:
         """How many do not count."""

@@ -39,7 +39,7 @@ def test_cold_samples_behind_the_step_are_whole_and_leave_the_model_as_it_was(
     model, step = model_of(16_384)  # rows: a step of some hundred µs, so few make a load
     weights = {k: v.clone() for k, v in model.state_dict().items()}
     rng = torch.cuda.get_rng_state(GPU)
-    options = ReplayOptions(budget_seconds=8.0)
+    options = ReplayOptions(budget_seconds=6.0)
     work = Replayer(model, step, module_tree(model).records, GPU, options, lambda _: None)
     work.capture()
     captured = capture_step(step, GPU)
@@ -53,7 +53,9 @@ def test_cold_samples_behind_the_step_are_whole_and_leave_the_model_as_it_was(
     assert said == ["the step runs at 1755 MHz, modules alone at 1980"]
     found = {(r.path, r.condition): r for r in work.records}
     cold = [r for r in work.records if r.condition == "cold"]
-    assert all(len(record.samples_ns) >= 8 for record in cold)
+    for record in cold:
+        assert record.samples_ns
+        assert sum(b.samples + b.dropped for b in record.blocks if b.turn) >= 8
     assert {(b.turn, b.samples > 0) for r in cold for b in r.blocks} >= {(0, False), (2, True)}
     for path in ("0", "3"):
         graph = median(found[path, "graph"].samples_ns)

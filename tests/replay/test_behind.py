@@ -153,6 +153,47 @@ def test_every_cold_run_is_behind_a_load_and_no_other_is() -> None:
         assert ready.warm_ups == 4
 
 
+class Filling(nn.Module):
+    """Fills its cache in two calls of a part, and begins anew with every step."""
+
+    class Part(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("cache", torch.zeros(2, 4))
+            self.register_buffer("position", torch.tensor(0))
+
+        cache: torch.Tensor
+        position: torch.Tensor
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.cache[int(self.position)] = x  # out of range in the third call
+            self.position += 1
+            return self.cache.sum(0)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.part = self.Part()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.part.position.zero_()
+        made: torch.Tensor = self.part(x) + self.part(x)
+        return made
+
+
+def test_a_cache_is_put_back_behind_a_step_that_fills_it() -> None:
+    model, x = Filling(), torch.ones(4)
+    model(x)
+    work = replayer(model, lambda: model(x), conditions=CONDITIONS, budget_seconds=60.0)
+    work._clock = Scripted(1965)
+    work.behind = BehindStep(model, CPU, Scripted(1755))
+    work.behind.replay = lambda: model(x)
+    _timed(work)
+    assert len(_said(work.notes)) == 1
+    assert [r.skipped for r in work.records] == [None] * len(work.records)
+    assert {block.turn for r in work.records for block in r.blocks if block.samples} == {0, 1, 2}
+    assert (int(model.part.position), model.part.cache.tolist()) == (2, [[1.0] * 4] * 2)
+
+
 @pytest.mark.parametrize(("step", "alone"), [(1950, 1965), (None, 1965), (1755, None)])
 def test_where_clocks_are_alike_or_unknown_all_stays(step: int | None, alone: int | None) -> None:
     work = _timed(_work(step, alone))
@@ -212,6 +253,9 @@ def test_what_was_set_aside_counts_where_there_is_nothing_else() -> None:
         (0, 3, ["not behind the step"]),
         (1, 0, []),
     ]
+    assert not series.settled(0.0)
+    series.blocks.append(Block(2, (29,), Reading(1755)))
+    assert series.settled(0.0)
     assert not Series().measured
 
 
