@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ from torch import nn
 
 from cb_trace.bundle import HostTourRecord, Note
 from cb_trace.replay import tour
-from cb_trace.replay.tour import MIN_TOURS, TOURS, lengths_ns, reading_ns
+from cb_trace.replay.tour import MIN_TOURS, TOURS, lengths_ns
 from cb_trace.replay.walk import Replayer
 from tests.replay.support import replayer
 
@@ -22,9 +24,8 @@ RESTORED = "their inputs or state are put back before every call"
 
 @pytest.fixture(autouse=True)
 def on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tours where the host is the device too, with clocks that cost nothing."""
+    """Tours where the host is the device too."""
     monkeypatch.setattr(tour, "DEVICES", ("cuda", "cpu"))
-    monkeypatch.setattr(tour, "reading_ns", lambda: 0)
 
 
 class Named(nn.Module):
@@ -51,10 +52,10 @@ def toured(
     tours: list[list[Any]] = []
     run = work.tour._tour
 
-    def watched(plan: Any) -> list[int]:
+    def watched(plan: Any, *between: Any) -> list[int]:
         if log is not None:
             log.clear()
-        marks = run(plan)
+        marks = run(plan, *between)
         tours.append(list(log or ()))
         return marks
 
@@ -80,7 +81,7 @@ def test_a_tour_calls_the_innermost_modules_in_the_order_of_the_step() -> None:
     calls = [name for name, *_ in tours[0]]
     assert calls == ["0.0", "0.1", "1.0", "1.1", "1.0", "1.1"]
     assert all(one == tours[0] for one in tours)
-    assert 1 + MIN_TOURS <= len(tours) <= 1 + TOURS
+    assert 2 + MIN_TOURS <= len(tours) <= 2 + TOURS
     found = {record.path: record for record in work.tour.records()}
     assert {path: record.calls for path, record in found.items()} == {
         "0.0": 1, "0.1": 1, "1.0": 2, "1.1": 2,
@@ -88,7 +89,7 @@ def test_a_tour_calls_the_innermost_modules_in_the_order_of_the_step() -> None:
     samples = {len(record.ns) for record in found.values()}
     assert len(samples) == 1
     assert samples.pop() >= 3 * MIN_TOURS  # in three turns
-    assert all(ns > 0 for record in found.values() for ns in record.ns)
+    assert all(sum(record.ns) > 0 for record in found.values())
     assert [note for note in work.notes if "tour" in note.reason] == []
 
 
@@ -281,10 +282,10 @@ def test_a_module_that_fails_in_a_tour_ends_them() -> None:
     work = replayer(model, lambda: model(X))
     run = work.tour._tour
 
-    def moody(plan: Any) -> list[int]:
+    def moody(plan: Any, *between: Any) -> list[int]:
         touring.append(1)
         try:
-            return run(plan)
+            return run(plan, *between)
         finally:
             touring.clear()
 
@@ -336,21 +337,33 @@ def test_tours_of_a_slowed_host_do_not_count(monkeypatch: pytest.MonkeyPatch) ->
     assert record.dropped >= 3
 
 
-def test_lengths_are_between_readings_of_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tour, "reading_ns", lambda: 10)
-    assert lengths_ns([1_000, 1_110, 1_115, 2_125]) == [100, 0, 1_000]
+def test_lengths_are_between_readings_of_the_clock() -> None:
+    assert lengths_ns([1_000, 1_110, 1_115, 2_125]) == [110, 5, 1_010]
+    assert lengths_ns([1_000, 1_110, 1_115, 2_125], 10) == [100, 0, 1_000]
 
 
-def test_reading_the_clock_costs_something() -> None:
-    assert 0 < reading_ns() < 10_000
-    assert reading_ns() == reading_ns()
+def test_to_call_a_module_is_none_of_its_own_time() -> None:
+    class Slow(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            time.sleep(0.002)
+            return x
+
+    model = nn.Sequential(Slow(), Slow())
+    work = replayer(model, lambda: model(X))
+    work.capture()
+    next(work.turns())
+    block = work.tour._blocks[0]
+    assert 0 < block.call_ns < 1_000_000
+    plain = [after - before for before, after in pairwise(block.marks[0])]
+    found = [record.ns[0] for record in work.tour.records()]
+    assert found == [ns - block.call_ns for ns in plain]
 
 
 def test_a_record_adds_up_the_calls_of_a_module() -> None:
     found = tour.HostTour(nn.Identity(), None, torch.device("cpu"), 1.0)  # type: ignore[arg-type]
     found._places = {"a": [0, 2], "b": [1]}
-    quiet = tour._Block([[0, 5, 12, 20], [0, 6, 13, 21]], 1, slowed=False)
-    slow = tour._Block([[0, 50, 120, 200]], 0, slowed=True)
+    quiet = tour._Block([[0, 6, 14, 23], [0, 7, 15, 24]], 1, 1, slowed=False)
+    slow = tour._Block([[0, 50, 120, 200]], 0, 0, slowed=True)
     found._blocks = [quiet, slow]
     assert found.records() == [
         HostTourRecord(path="a", calls=2, ns=[13, 14], dropped=2),
