@@ -59,7 +59,7 @@ def toured(
         tours.append(list(log or ()))
         return marks
 
-    work.tour._tour = watched  # type: ignore[method-assign]
+    work.tour._tour = watched  # type: ignore[assignment, method-assign]
     work.capture()
     next(turns := work.turns())
     first = list(tours)
@@ -289,7 +289,7 @@ def test_a_module_that_fails_in_a_tour_ends_them() -> None:
         finally:
             touring.clear()
 
-    work.tour._tour = moody  # type: ignore[method-assign]
+    work.tour._tour = moody  # type: ignore[assignment, method-assign]
     work.capture()
     work.time()
     assert work.tour.records() == []
