@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 TRUNCATED = "truncated tail"
 _NO_EVENT = "what follows the last whole event is none, not even one cut off"
+_MALFORMED = "Malformed JSON"  # as DuckDB says it
 LONG_NS = 30 * 60 * 10**9  # longer durations are looked at twice, see flaws.py
 
 # In a database of their own in memory, which every cursor sees; the last is for what is mended.
@@ -62,7 +63,7 @@ class _Begun:
 
     group: list[Path]
     part: str
-    decoded: Future[bool] | None
+    decoded: Future[bool | None] | None
 
 
 @dataclass(slots=True)
@@ -123,7 +124,7 @@ class Decoder:
             if begun.decoded is None or self._exact:
                 whole = self._read(group)
             else:
-                whole = decoded and self._keep(group, "source_fast", begun.part) is True
+                whole = bool(decoded) and self._keep(group, "source_fast", begun.part) is True
         for path in group:
             if not whole:
                 self._load_one(path)
@@ -216,7 +217,10 @@ class Decoder:
             if self._exact:
                 for path in group:
                     path.write_bytes(re.sub(_NUMBER, rb'\1"\2"', path.read_bytes()))
-            if not _decode(self.connection, group, source, _PARTS[-1]):
+            decoded = _decode(self.connection, group, source, _PARTS[-1])
+            if decoded is None:
+                break
+            if not decoded:
                 continue
             kept = self._keep(group, source, _PARTS[-1])
             if kept is not None:
@@ -270,16 +274,19 @@ class Decoder:
 
 def _decode(
     connection: duckdb.DuckDBPyConnection, group: list[Path], source: str, part: str
-) -> bool:
-    """Decode files into a table of their own; False where DuckDB refuses one."""
+) -> bool | None:
+    """Decode files into a table of their own; False where DuckDB refuses one.
+
+    None where it does for text that is no JSON, which no other source reads either.
+    """
     duckdb = engine.module()
     script = _of_part("part", part).replace("/*source*/", sql.text(source))
     try:
         sql.run(connection, script, files=[str(path) for path in group])
     except (duckdb.OutOfMemoryException, duckdb.IOException, duckdb.InterruptException):
         raise
-    except duckdb.Error:
-        return False
+    except duckdb.Error as error:
+        return None if _MALFORMED in str(error) else False
     return True
 
 

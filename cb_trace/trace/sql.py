@@ -75,11 +75,15 @@ def value(connection: duckdb.DuckDBPyConnection, query: str, **parameters: Any) 
 
 @contextmanager
 def limits(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    """Bound DuckDB's memory and threads, and keep it quiet, while a file loads; then restore."""
+    """Bound DuckDB's memory and threads, and keep it quiet, while a file loads; then restore.
+
+    A connection that has one thread keeps to it.
+    """
     wanted = ", ".join(f"current_setting('{name}')" for name in _SETTINGS)
     before = dict(zip(_SETTINGS, row(connection, f"SELECT {wanted}"), strict=True))
+    fewest = min(_SETTINGS["threads"], before["threads"])
     try:
-        _set(connection, _SETTINGS)
+        _set(connection, _SETTINGS | {"threads": fewest})
         yield
     except engine.module().OutOfMemoryException as error:
         raise CbTraceError(

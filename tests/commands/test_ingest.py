@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands.conftest import TRACE
-from tests.commands.running import Cli
+from tests.commands.running import Cli, python
 from tests.kineto import kernel, write_trace
 
 
@@ -24,6 +24,18 @@ def test_profile_is_named_after_the_source(
     assert "2 kernels" in outcome.err
     assert "Wrote rank0.pt.trace.duckdb" in outcome.err
     assert (tmp_path / "rank0.pt.trace.duckdb").is_file()
+
+
+def test_a_process_of_its_own_tells_all_before_it_ends(tmp_path: Path) -> None:
+    source, target = write_trace(tmp_path / "t.json", TRACE), tmp_path / "t.duckdb"
+    command = ("-m", "cb_trace", "ingest", str(source), "-o", str(target))
+    first = python(*command)
+    assert (first.status, first.out) == (0, "")
+    assert first.err.splitlines()[-1] == f"next: cb-trace compare {target}"
+    again = python(*command)
+    assert (again.status, again.out) == (2, "")
+    assert f"{target} exists" in again.err
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["t.duckdb", "t.json"]
 
 
 def test_a_folder_of_ranks(cli: Cli, tmp_path: Path) -> None:

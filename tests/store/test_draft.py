@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from cb_trace.errors import CbTraceError
-from cb_trace.store import append, create, open_profile
+from cb_trace.store import append, beside, create, open_profile, writing_ahead
 from cb_trace.store.template import BLOCK_SIZE
 from tests.frames import frame
 from tests.store.profiles import base_rows, write_profile
@@ -108,3 +108,28 @@ def test_a_frame_must_have_the_columns_of_its_table(tmp_path: Path) -> None:
                 append(draft.connection, "drop", wrong)
         append(draft.connection, "drop", good)
         assert draft.connection.table("drop").fetchall() == [(0, "x", 1, 2)]
+
+
+def test_rows_written_beside_other_work_keep_their_order(tmp_path: Path) -> None:
+    path = tmp_path / "p.duckdb"
+    with create(path) as draft, writing_ahead(draft.connection) as writer:
+        for number in range(5):
+            writer.append("note", frame("note", {"run_id": "r", "reason": f"reason {number}"}))
+            writer.write()
+        writer.settle()
+        with beside(draft.connection) as reader:
+            assert reader.execute("SELECT count(*) FROM note").fetchall() == [(5,)]
+    with duckdb.connect(path, read_only=True) as connection:
+        reasons = connection.execute("SELECT reason FROM note").fetchall()
+    assert reasons == [(f"reason {number}",) for number in range(5)]
+
+
+def test_rows_that_do_not_fit_are_told_when_the_writing_ends(tmp_path: Path) -> None:
+    path = tmp_path / "p.duckdb"
+    with (
+        pytest.raises(ValueError, match="drop"),
+        create(path) as draft,
+        writing_ahead(draft.connection) as writer,
+    ):
+        writer.append("drop", frame("run", {"run_id": "r"}))
+    assert list(tmp_path.iterdir()) == []

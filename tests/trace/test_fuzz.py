@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.fuzz_traces import mutant, run
 
-SHARD = 20  # of 0.2 s each; small enough to be spread over workers
+SHARD = 20  # of 0.15 s each; small enough to be spread over workers
 
 
 @pytest.mark.parametrize("shard", range(100))
