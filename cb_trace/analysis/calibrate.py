@@ -206,8 +206,9 @@ def bare_host(program: Program, host: FloatArray) -> tuple[Program, float]:
     is by how much it was.
     """
     owned = host[program.work_owner, program.work_between.astype(np.int64)]
-    ranges = np.where(program.work_plain, RANGES_NS, program.work_ns)
-    recorded = np.minimum(program.work_ns, ranges)
+    plain = program.work_plain
+    recorded = np.minimum(program.work_ns, np.where(plain, RANGES_NS, program.work_ns))
+    owned = np.where(plain, np.minimum(owned, 1.0), owned)
     work = np.round(recorded * owned + (program.work_ns - recorded)).astype(np.int64)
     first = np.flatnonzero(program.kind == LAUNCH)[:1]
     head = program.work_item <= (first[0] if first.size else -1)

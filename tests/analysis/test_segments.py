@@ -243,13 +243,20 @@ def test_modules_that_share_a_measurement_share_their_usual_length() -> None:
     assert found[A] == found[B] == found[C] == Alone(50.0, 200.0, bound=True)
 
 
-def test_work_that_nothing_recorded_keeps_its_length() -> None:
+def test_work_that_nothing_recorded_keeps_its_length_but_for_ranges() -> None:
     timeline, op = two_steps(0)
     events = StepEvents(**timeline.frames(), launch=timeline.launch_frame(), op=op)
     program = programs(events)[0]
-    # The call ends at 400, the step at 500: 100 ns outside everything.
-    scale = eager_scale(program, None, Parts(host_ratio=0.5).host(program.owners))
-    assert int(scale.program.work_ns.sum()) == 400 // 2 + 100
+    # The call ends at 400, the step at 500: 100 ns outside everything, as ranges alone may take.
+    assert bare_ns(program, 0.5) == 400 // 2 + 100 // 2
+    assert bare_ns(program, 3.0) == 400 * 3 + 100
+    plain = replace(program, work_ns=np.where(program.work_plain, 100_000, program.work_ns))
+    assert bare_ns(plain, 0.5) == 400 // 2 + 60_000 // 2 + 40_000
+
+
+def bare_ns(program: Program, host_ratio: float) -> int:
+    scale = eager_scale(program, None, Parts(host_ratio=host_ratio).host(program.owners))
+    return int(scale.program.work_ns.sum())
 
 
 def measured(first: int = 0) -> tuple[Program, Parts]:
@@ -283,10 +290,10 @@ def test_a_step_with_overheads_of_others_takes_theirs() -> None:
     program, parts = measured()
     table = host_overheads([program], parts, run_id="r")
     one = pooled([table])
-    # All of the host in the call at half, and 100 ns outside everything as they are.
-    assert host_ns(program, one) == 400 / 2 + 100
+    # All of the host at half, the 100 ns outside everything too.
+    assert host_ns(program, one) == 400 / 2 + 50
     slow = table.with_columns(value=pl.col("value") * 3)
-    assert host_ns(program, pooled([slow])) == 400 * 1.5 + 100
+    assert host_ns(program, pooled([slow])) == 400 * 1.5 + 100  # never longer than they were
 
 
 def test_what_others_do_not_know_takes_what_its_kind_takes() -> None:
@@ -294,7 +301,7 @@ def test_what_others_do_not_know_takes_what_its_kind_takes() -> None:
     table = host_overheads([program], parts, run_id="r")
     others = table.with_columns(name=pl.col("name").replace("aten::mm", "aten::bmm"))
     # Its T2 to T5 are of one row each, but for T5: (15 + 5 of the view) ÷ 2 instead of 15.
-    assert host_ns(program, pooled([others])) == 300 - 15 + 10
+    assert host_ns(program, pooled([others])) == 250 - 15 + 10
 
 
 def test_a_pool_takes_the_median_and_prefers_what_was_measured() -> None:
@@ -316,8 +323,8 @@ def test_a_gap_of_unknown_boundaries_lies_on_the_line_of_the_others() -> None:
                        for n in (1, 3)])  # fmt: skip
     line = pl.concat([table.filter(pl.col("kind") != "T1"), known])
     # In the operators 75, the gap 4; what lies in no segment, 230, shrinks as gaps do: by
-    # (6 + 10) ÷ (20 + 20); and 100 outside everything.
-    assert host_ns(program, pooled([line])) == 75 + 4 + 92 + 100
+    # (6 + 10) ÷ (20 + 20); and so do the 100 outside everything.
+    assert host_ns(program, pooled([line])) == 75 + 4 + 92 + 40
 
 
 def test_launches_of_compiled_code_are_of_the_modules_whose_kernels_they_launch() -> None:
