@@ -77,7 +77,7 @@ def _record_point(point: Point, target: Path, arguments: argparse.Namespace) -> 
     options = RecordOptions(
         device=device,
         dtype=point.dtype,
-        steps=3,
+        steps=5,
         profiled_calls=2,
         bare_seconds=BARE * seconds,
         replay_seconds=ALONE * seconds,

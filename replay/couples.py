@@ -20,10 +20,12 @@ import torch
 
 from cb_trace.replay.graph import GraphCapture, capture_step
 from cb_trace.replay.pairs import Side
-from cb_trace.replay.timing import calls_per_sample, window_ns
+from cb_trace.replay.timing import Run, calls_per_sample, window_ns
 
-COUPLES = 16  # a visit; memory and time may allow fewer
+COUPLES = 12  # a visit; memory and time may allow fewer
 MEMORY_RATIO = 0.1  # of the free memory, for the captures of one visit
+# Windows are long beside an empty one, which is taken off; in a difference of two it is not there.
+SHORTER = 3
 REPLAYS_BEFORE = 2  # of a window: it is not to begin with what another graph left in the caches
 
 
@@ -101,9 +103,14 @@ def _side(capture: GraphCapture) -> Side:
     return Side(capture.replay, before)
 
 
+def calls_per_window(run: Run, device: torch.device) -> int:
+    """How many runs back to back make one window of a pair."""
+    return -(-calls_per_sample(run, device) // SHORTER)
+
+
 def _pairs_in(seconds: float, one: GraphCapture, device: torch.device) -> int:
     """How many pairs of windows take so long."""
-    calls = calls_per_sample(one.replay, device)
+    calls = calls_per_window(one.replay, device)
     pair_ns = 2 * (calls + REPLAYS_BEFORE) * window_ns(one.replay, device, calls)
     return int(seconds * 1e9 / max(1, pair_ns))
 

@@ -24,7 +24,7 @@ from torch import nn
 
 from cb_trace.bundle import Deployment, KnockoutRecord, Phase, ReplayRecord, SpeedupRecord
 from cb_trace.errors import CbTraceError
-from cb_trace.replay.couples import Couples, young_garbage
+from cb_trace.replay.couples import Couples, calls_per_window, young_garbage
 from cb_trace.replay.graph import one_line
 from cb_trace.replay.hooks import COLLECTIVES
 from cb_trace.replay.on_part import OnPart
@@ -282,7 +282,8 @@ class Knockout:
         least = self._options.min_pairs
         # As the bare steps are timed: eager steps back to back hide the start of each in the one
         # before it, and would be the steps of another loop.
-        calls = 1 if deployment == "eager" else None
+        run = couples[0][0].run
+        calls = 1 if deployment == "eager" else calls_per_window(run, self._device)
         found = time_pairs(couples, self._device, min_pairs=least, max_seconds=seconds, calls=calls)
         self.outcomes.append(
             Outcome(

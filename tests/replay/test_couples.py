@@ -51,7 +51,7 @@ def side(name: Any) -> Side:
 @pytest.mark.parametrize(
     ("size", "pairs", "count", "small"),
     [(GB, 100, 10, True), (GB, 5, 5, True), (GB, 1, 4, True), (3 * GB, 100, 3, True),
-     (20 * GB, 100, 1, False), (0, 100, 16, True)],
+     (20 * GB, 100, 1, False), (0, 100, 12, True)],
 )  # fmt: skip
 def test_captures_are_as_many_as_time_and_memory_have_room_for(
     monkeypatch: pytest.MonkeyPatch, size: int, pairs: int, count: int, small: bool
