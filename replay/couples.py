@@ -24,9 +24,12 @@ from cb_trace.replay.timing import Run, calls_per_sample, window_ns
 
 COUPLES = 12  # a visit; memory and time may allow fewer
 MEMORY_RATIO = 0.1  # of the free memory, for the captures of one visit
-# Windows are long beside an empty one, which is taken off; in a difference of two it is not there.
+# Windows of a bare step are long beside an empty one, which is taken off, and beside the launch of
+# the first graph in it. Those of a pair open on a busy device, which hides both.
 SHORTER = 3
-REPLAYS_BEFORE = 2  # of a window: it is not to begin with what another graph left in the caches
+# Of a window: it is not to begin with what another graph left in the caches, nor to wait for the
+# host, which launches what is in the window meanwhile.
+REPLAYS_BEFORE = 2
 
 
 @dataclass(frozen=True, slots=True)

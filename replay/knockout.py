@@ -282,9 +282,15 @@ class Knockout:
         least = self._options.min_pairs
         # As the bare steps are timed: eager steps back to back hide the start of each in the one
         # before it, and would be the steps of another loop.
-        run = couples[0][0].run
-        calls = 1 if deployment == "eager" else calls_per_window(run, self._device)
-        found = time_pairs(couples, self._device, min_pairs=least, max_seconds=seconds, calls=calls)
+        graphs = deployment == "graph"
+        found = time_pairs(
+            couples,
+            self._device,
+            min_pairs=least,
+            max_seconds=seconds,
+            calls=calls_per_window(couples[0][0].run, self._device) if graphs else 1,
+            queued=graphs,
+        )
         self.outcomes.append(
             Outcome(
                 job,

@@ -10,7 +10,15 @@ from operator import itemgetter
 
 import torch
 
-from cb_trace.replay.timing import Run, Taken, calls_per_sample, host_of, noise, window_ns
+from cb_trace.replay.timing import (
+    Run,
+    Taken,
+    calls_per_sample,
+    host_of,
+    noise,
+    queued_empty_window_ns,
+    window_ns,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +47,7 @@ def time_pairs(
     max_seconds: float = 2.0,
     noise_ratio: float = 0.005,
     calls: int | None = None,
+    queued: bool = False,
 ) -> Pairs:
     """Time two runs in turn; with several couples of them, each couple in its turn.
 
@@ -49,10 +58,13 @@ def time_pairs(
     with them couples that have no other.
 
     :param calls: how many runs back to back make one window; None: as many as dwarf the timer.
+    :param queued: a window opens when the device is through with what makes its side ready, which
+        hides how long the host takes to launch.
     """
     if couples[0][0].ready is not None:
         couples[0][0].ready()
     calls = calls or calls_per_sample(couples[0][0].run, device)
+    empty = queued_empty_window_ns(couples[0][0].ready, device) if queued else None
     host = host_of(device)
     least = max(min_pairs, len(couples))
     taken: list[tuple[int, int, int]] = []  # couple, first, second
@@ -64,7 +76,7 @@ def time_pairs(
         turn = tuple(enumerate(couples[number]))
         window = [0, 0]
         for place, side in turn if (rounds + number) % 2 == 0 else turn[::-1]:
-            window[place] = window_ns(side.run, device, calls, side.ready)
+            window[place] = window_ns(side.run, device, calls, side.ready, empty)
         taken.append((number, window[0], window[1]))
         lost.add(window[0] - window[1], clear=clear and (host is None or host.full()))
         if lost.enough < least:

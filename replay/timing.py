@@ -86,7 +86,7 @@ def time_block(
     Samples of a host that was slowed (:mod:`cb_trace.replay.host`) are left out where there are
     ``floor`` others.
     """
-    empty = empty_window_ns(device) if not queued else _queued_empty_window_ns(before, device)
+    empty = empty_window_ns(device) if not queued else queued_empty_window_ns(before, device)
     host = host_of(device)
     taken = Taken(floor)
     begin, judged_at = time.perf_counter(), 0.0
@@ -144,10 +144,21 @@ def host_of(device: torch.device) -> Host | None:
     return Host() if device.type == "cuda" else None
 
 
-def window_ns(run: Run, device: torch.device, calls: int, before: Run | None = None) -> int:
-    """One sample, whatever the host does: see :func:`time_block`."""
-    window = _window_ns(run, device, calls, before)
-    return max(0, round((window - empty_window_ns(device)) / calls))
+def window_ns(
+    run: Run,
+    device: torch.device,
+    calls: int,
+    before: Run | None = None,
+    queued_empty_ns: int | None = None,
+) -> int:
+    """One sample, whatever the host does: see :func:`time_block`.
+
+    :param queued_empty_ns: makes it a queued one: what such a window takes with nothing inside.
+    """
+    queued = queued_empty_ns is not None
+    window = _window_ns(run, device, calls, before, queued=queued)
+    empty = empty_window_ns(device) if queued_empty_ns is None else queued_empty_ns
+    return max(0, round((window - empty) / calls))
 
 
 def calls_per_sample(run: Run, device: torch.device) -> int:
@@ -186,7 +197,8 @@ def empty_window_ns(device: torch.device) -> int:
     return _shortest_empty(device, None, queued=False)
 
 
-def _queued_empty_window_ns(before: Run | None, device: torch.device) -> int:
+def queued_empty_window_ns(before: Run | None, device: torch.device) -> int:
+    """Length of a window with nothing inside that opens when the device is through ``before``."""
     if device.type != "cuda":  # there is no queue
         return empty_window_ns(device)
     return _shortest_empty(device, before, queued=True, windows=5)

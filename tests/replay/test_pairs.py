@@ -82,3 +82,19 @@ def test_every_couple_has_a_pair_whatever_the_time() -> None:
     run = Side(lambda: sum(range(20_000)))
     found = time_pairs([(run, run)] * 5, CPU, min_pairs=2, max_seconds=0.0)
     assert found.couples == [1] * 5
+
+
+def test_queued_windows_open_when_the_device_is_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[object, ...]] = []
+
+    def window(_: object, *more: object) -> int:
+        seen.append(more)
+        return 1_000 + len(seen)
+
+    monkeypatch.setattr(pairs, "window_ns", window)
+    monkeypatch.setattr(pairs, "queued_empty_window_ns", lambda before, _: before and 7)
+    run = Side(lambda: None, seen.clear)
+    time_pairs([(run, run)], CPU, min_pairs=1, max_seconds=0.0, calls=2, queued=True)
+    assert [more[-1] for more in seen] == [7, 7]
+    time_pairs([(run, run)], CPU, min_pairs=1, max_seconds=0.0, calls=2)
+    assert [more[-1] for more in seen] == [None, None]
