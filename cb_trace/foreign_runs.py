@@ -103,6 +103,11 @@ def _load_foreign(
     run.progress(f"reading {file.name}")
     frames: list[Future[_Frames]] = []
     with ThreadPoolExecutor(1) as pool:
+
+        def read() -> None:
+            if not frames:
+                frames.append(pool.submit(_frames, run, trace_id, run_id))
+
         report = load_trace(
             run.connection,
             file,
@@ -113,8 +118,9 @@ def _load_foreign(
             sha256=sha256,
             options=run.load if role == "foreign" else LoadOptions(),
             text=text,
-            linked=lambda: frames.append(pool.submit(_frames, run, trace_id, run_id)),
+            linked=read,
         )
+        read()
         run.imported()
         keep(run, run_id, report)
         if role == "foreign":

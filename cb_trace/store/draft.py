@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import polars as pl
     from duckdb import DuckDBPyConnection
 
+_MANY_ROWS = 100_000
 _NO_ROOM = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
 
 
@@ -81,8 +82,13 @@ class Writer:
     _appends: list[Future[None]] = field(default_factory=list)
 
     def append(self, table: str, frame: pl.DataFrame) -> None:
-        """As :func:`append`, some time before the writer's block ends."""
+        """As :func:`append`, some time before the writer's block ends; at once where it is large.
+
+        Then it would take memory beside the figures, where a large trace needs the most.
+        """
         self._appends.append(self._pool.submit(append, self._cursor, table, frame))
+        if frame.height > _MANY_ROWS:
+            self.settle()
 
     def write(self) -> None:
         """Write to the disk what the tables hold.

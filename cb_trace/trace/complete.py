@@ -14,18 +14,21 @@ from cb_trace.trace.steps import mark_steps
 
 __all__ = ["Job", "complete"]
 
+_MANY_ROWS = 1_000_000
 _SKEW_NS = 1_000_000  # how far host and device clocks may disagree (traces.md row 25)
 
 
 def complete(job: Job, decoder: Decoder, linked: Callable[[], None]) -> LoadReport:
     """Fill the tables that ``load_trace`` does from what was decoded, and clear that away.
 
-    :param linked: called when only trace and drop are left to be filled.
+    :param linked: called when only trace and drop are left to be filled; not for a large trace,
+        which is better read when the memory that loading it took is free again.
     """
     span, drops = settle(job.connection, job.trace_id)
     unlinked, unmatched = _link(job, decoder.first, span)
     sql.run(job.connection, sql.text("clear"))
-    linked()
+    if decoder.rows < _MANY_ROWS:
+        linked()
     found = report(job, decoder, span, drops + unlinked, unmatched)
     store(job, found, span)
     return found

@@ -76,7 +76,7 @@ class Decoder:
     first: FirstIds = field(init=False)
     counts: Counter[str] = field(default_factory=Counter)
     damage: str | None = None  # a fault of the text that is no cut
-    _rows: int = 0
+    rows: int = 0
     _groups: int = 0
     _exact: bool = False
     _carry: bytes = b""
@@ -261,14 +261,14 @@ class Decoder:
                     self.connection,
                     _of_part(f"absorb_{kind}", part),
                     trace_id=self.trace_id,
-                    rows_before=self._rows,
+                    rows_before=self.rows,
                     first_thread=self.first.thread,
                     first_op=self.first.op,
                     first_annotation=self.first.annotation,
                     first_launch=self.first.launch,
                     first_kernel=self.first.kernel,
                 )
-        self._rows += rows
+        self.rows += rows
         self.connection.execute(f"DROP TABLE {part}")
 
 

@@ -44,7 +44,7 @@ def load_trace(
     :param cpu_kernels: our own recording on the CPU: one ``kernel`` row a stretch of an
         operator's self time. In foreign traces without device events ``kernel`` stays empty.
     :param text: the file, where its unpacking has begun already.
-    :param linked: called when all tables but trace and drop are filled.
+    :param linked: called when all tables but trace and drop are filled; not for a large trace.
     :raises CbTraceError: no file, not a trace, several traces in one, or a bad option.
     """
     with sql.limits(connection), nullcontext(text) if text else Unpacked(file) as unpacked:

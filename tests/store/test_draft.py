@@ -124,6 +124,15 @@ def test_rows_written_beside_other_work_keep_their_order(tmp_path: Path) -> None
     assert reasons == [(f"reason {number}",) for number in range(5)]
 
 
+def test_many_rows_are_there_at_once(tmp_path: Path) -> None:
+    many = frame("note", {"run_id": "r", "reason": "one of many"})
+    many = many[[0] * 100_001]
+    with create(tmp_path / "p.duckdb") as draft, writing_ahead(draft.connection) as writer:
+        writer.append("note", many)
+        with beside(draft.connection) as reader:
+            assert reader.execute("SELECT count(*) FROM note").fetchall() == [(100_001,)]
+
+
 def test_rows_that_do_not_fit_are_told_when_the_writing_ends(tmp_path: Path) -> None:
     path = tmp_path / "p.duckdb"
     with (
