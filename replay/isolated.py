@@ -13,7 +13,6 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from cb_trace.bundle import Condition
-from cb_trace.replay.behind import LOAD_SECONDS
 from cb_trace.replay.flush import CacheFlush
 from cb_trace.replay.gradients import BackwardCall
 from cb_trace.replay.graph import capture_graph, capturing_stream, one_line
@@ -39,8 +38,6 @@ LONG_SECONDS = 0.5  # a call that has warmed up for this long is warm
 LEAST_SECONDS = 0.02  # of a block, if its samples take so long: nothing is gained by fewer
 HOLD_FACTOR = 2  # times as long as the host takes: by that it may be slowed
 LAUNCH_RUNS = 3
-LOADED_RUNS = 4
-LOADED_SAMPLES = 4  # at the least: two turns of them make eight
 NO_GRADIENTS = "no gradient reached its output"
 RECOMPUTES = "it runs forwards again: alone, recomputed work cannot be told from the backward"
 OVERRUN = 2  # how far a slow call may exceed its share of the time to reach its samples
@@ -66,14 +63,11 @@ class Sampling:
 class IsolatedCall:
     """A call in its own state. ``restores`` says that every run needs its inputs put back.
 
-    Where the call has a ``compiled`` form, that runs in every condition but ``eager``. A ``load``
-    runs before the sweep of every cold run (:mod:`cb_trace.replay.behind`).
+    Where the call has a ``compiled`` form, that runs in every condition but ``eager``.
     """
 
-    def __init__(
-        self, call: Call, device: torch.device, flush: CacheFlush, load: Run | None = None
-    ) -> None:
-        self._call, self._device, self._flush, self._load = call, device, flush, load
+    def __init__(self, call: Call, device: torch.device, flush: CacheFlush) -> None:
+        self._call, self._device, self._flush = call, device, flush
         if call.inputs is None:
             raise SkippedError("no inputs were captured")
         self._thawed = call.inputs.thaw(own=call.mutates)
@@ -152,8 +146,6 @@ class IsolatedCall:
 
     def sweep(self) -> None:
         """Empty the cache and leave the inputs alone: a backward still needs what they hold."""
-        if self._load is not None:
-            self._load()
         self._flush(self._hold_ns)
 
     def runner(self, condition: Condition) -> Callable[[], object]:
@@ -167,19 +159,9 @@ class IsolatedCall:
             synchronize(self._device)
 
     def flush(self) -> None:
-        """:meth:`prepare`, then empty the cache. The flush is left queued on the device.
-
-        A load comes first of all: a cache that the call finds half full it leaves as the step does.
-        """
-        if self._load is not None:
-            self._load()
+        """:meth:`prepare`, then empty the cache. The flush is left queued on the device."""
         self.prepare()
         self._flush(self._hold_ns)
-
-    @property
-    def warm_ups(self) -> int:
-        """Runs before one that counts, at the least: by the last, the load has set the clock."""
-        return LOADED_RUNS if self._load is not None else 1
 
     def check(self) -> None:
         """Run once, and compare with the call in context.
@@ -242,9 +224,6 @@ class IsolatedCall:
         kernels are, and the host with them.
         """
         self._hold_ns = HOLD_FACTOR * self._launch_ns(run, flush)
-        # The host gets ahead during a load, if nobody waits; a rest would let the clock rise again.
-        if self._load is not None and not self.restores:
-            self._hold_ns = max(0, self._hold_ns - self._ahead_ns(self._load))
         begin = time.perf_counter()
         flush()
         run()
@@ -267,13 +246,6 @@ class IsolatedCall:
             synchronize(self._device)
         return min(times)
 
-    def _ahead_ns(self, load: Run) -> int:
-        """How far the host is ahead of the device once it has launched a load."""
-        synchronize(self._device)
-        begin = time.perf_counter_ns()
-        load()
-        return max(0, round(LOAD_SECONDS * 1e9) - (time.perf_counter_ns() - begin))
-
     def _block(
         self,
         run: Run,
@@ -284,7 +256,6 @@ class IsolatedCall:
         *,
         queued: bool = False,
     ) -> Timed:
-        loaded = queued and self._load is not None
         return time_block(
             run,
             self._device,
@@ -295,8 +266,8 @@ class IsolatedCall:
             noise_ratio=sampling.noise_ratio,
             before=before,
             queued=queued,
-            prior=series.samples() if series.blocks else (),
-            floor=LOADED_SAMPLES if loaded else 1 if series.blocks else 2,
+            prior=series.samples(),
+            floor=1 if series.blocks else 2,
         )
 
     def _warm_up(self, run: Run, prepare: Run | None, seconds: float) -> float:
@@ -345,12 +316,9 @@ class _Kept:
 
 
 @contextmanager
-def isolated(
-    call: Call, device: torch.device, flush: CacheFlush, load: Run | None = None
-) -> Iterator[IsolatedCall]:
+def isolated(call: Call, device: torch.device, flush: CacheFlush) -> Iterator[IsolatedCall]:
     """The call ready to run in the state it had; afterwards everything is as before.
 
-    :param load: what runs before each cold run; it changes nothing that the call sees.
     :raises SkippedError: it cannot be replayed.
     """
     if call.reason is not None:
@@ -361,7 +329,7 @@ def isolated(
         for inner, training in zip(call.module.modules(), call.training, strict=True):
             inner.training = training
         try:
-            ready = IsolatedCall(call, device, flush, load)
+            ready = IsolatedCall(call, device, flush)
         except torch.OutOfMemoryError as error:
             raise SkippedError(one_line(error)) from error
         ready.check()

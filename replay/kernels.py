@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from cb_trace.bundle import TraceRecord, file_sha256
-from cb_trace.range_names import REPLAY_PREFIX, replay_range
+from cb_trace.range_names import replay_range
 from cb_trace.replay.isolated import IsolatedCall, Kind
 from cb_trace.replay.profiler import warming
 from cb_trace.replay.timing import Run, synchronize
@@ -53,8 +52,7 @@ def profile_call(
 ) -> None:
     """Run a call, or its backward, ``count`` times in ranges, the device synchronised between.
 
-    Restoring inputs, steps ahead of a cold call, flushing the cache and a backward's forward lie
-    outside the ranges.
+    Restoring inputs, flushing the cache and a backward's forward lie outside the ranges.
     """
     phase, condition = kind
     if phase == "backward":
@@ -63,7 +61,7 @@ def profile_call(
     else:
         run = ready.runner(condition)
         before = ready.flush if condition == "cold" else ready.prepare
-    for iteration in range(-ready.warm_ups if condition == "cold" else -1, count):
+    for iteration in range(-1, count):
         before()
         synchronize(device)
         name = replay_range(replay_id, iteration) if iteration >= 0 else WARMUP_RANGE
@@ -86,54 +84,4 @@ def _export(profiler: profile, target: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="cb-trace-") as folder:
         raw = Path(folder) / "raw.json"
         profiler.export_chrome_trace(str(raw))
-        raw.write_bytes(without_steps(raw.read_bytes()))
         clean_trace(raw, target)
-
-
-_EVENT_END = b"\n  },"
-_LAUNCHES_GRAPH = re.compile(rb'"name": "cu(?:da)?GraphLaunch')
-_NUMBER = re.compile(rb'"(?:correlation|id)": (\d+)')
-_WHEN = re.compile(rb'"ts": ([\d.]+), "dur": ([\d.]+)')
-
-
-def without_steps(trace: bytes) -> bytes:
-    """A Kineto file without graphs that were launched outside every range of a replay.
-
-    They are steps ahead of cold calls (:mod:`cb_trace.replay.behind`): thousands of kernels that
-    nobody asks about. The other events keep their bytes; the first and the last hold the frame.
-    """
-    if not _LAUNCHES_GRAPH.search(trace):
-        return trace
-    events = trace.split(_EVENT_END)
-    launches = [event for event in events[1:-1] if _LAUNCHES_GRAPH.search(event)]
-    ranges = [span for e in events if REPLAY_PREFIX.encode() in e and (span := _span(e))]
-    spans = [(event, span) for event in launches if (span := _span(event))]
-    steps = {_number(event) for event, span in spans if not any(_meet(span, r) for r in ranges)}
-    steps.discard(None)
-    kept = [event for event in events[1:-1] if _number(event) not in steps]
-    return _EVENT_END.join([events[0], *kept, events[-1]])
-
-
-def _number(event: bytes) -> bytes | None:
-    """What ties a launch, its kernels and the arrows between them together."""
-    found = _NUMBER.search(event)
-    return found and found[1]
-
-
-def _span(event: bytes) -> tuple[int, int] | None:
-    """Begin and end in ns; None where it is no event of some length."""
-    found = _WHEN.search(event)
-    if found is None:
-        return None
-    begin, length = _ns(found[1]), _ns(found[2])
-    return begin, begin + length
-
-
-def _ns(us: bytes) -> int:
-    """Kineto writes µs with three places; whole ones are taken as they are."""
-    whole, _, part = us.partition(b".")
-    return int(whole + part[:3].ljust(3, b"0"))
-
-
-def _meet(one: tuple[int, int], other: tuple[int, int]) -> bool:
-    return one[0] < other[1] and other[0] < one[1]

@@ -59,9 +59,9 @@ class Schedule:
         """How much of a step a measurement stands for."""
         self._weights[key] = step_ns
 
-    def left(self) -> float:
-        """Seconds for further turns; 0: there is no time for another."""
-        return max(0.0, self._seconds - self.used)
+    def left(self) -> bool:
+        """Whether there is time for another turn."""
+        return self.used < self._seconds
 
     def spent(self) -> bool:
         """Whether nothing more may begin."""

@@ -24,37 +24,18 @@ class Block:
 
 def block_of(turn: int, timed: Timed, reading: Reading) -> Block:
     """A block as it was timed; a host that was slowed throughout is among its limits."""
-    block = Block(turn, tuple(timed.ns), reading, timed.dropped)
-    return _limited(block, SLOWED) if timed.slowed else block
-
-
-def _limited(block: Block, limit: str) -> Block:
-    """The same with one more limit."""
-    reading = replace(block.reading, limits=(*block.reading.limits, limit))
-    return replace(block, reading=reading)
+    if timed.slowed:
+        reading = replace(reading, limits=(*reading.limits, SLOWED))
+    return Block(turn, tuple(timed.ns), reading, timed.dropped)
 
 
 @dataclass(slots=True)
 class Series:
-    """One measurement as it grows; ``skipped`` says why there will be no more of it.
-
-    Blocks that were set ``aside`` count where there are no others; they are mixed with none.
-    """
+    """One measurement as it grows; ``skipped`` says why there will be no more of it."""
 
     blocks: list[Block] = field(default_factory=list)
     calls_per_sample: int = 0
     skipped: str | None = None
-    aside: list[Block] = field(default_factory=list)
-    aside_for: str = ""  # a limit
-
-    def set_aside(self, limit: str) -> None:
-        """Begin again; what was taken so far is of other conditions, as the ``limit`` says."""
-        self.aside, self.blocks, self.aside_for = self.blocks, [], limit
-
-    @property
-    def measured(self) -> bool:
-        """Whether there are any samples."""
-        return bool(self.blocks or self.aside)
 
     def samples(self) -> list[int]:
         """Those that count, in the order taken."""
@@ -69,11 +50,6 @@ class Series:
         """Relative noise of the median of those that count."""
         samples = self.samples()
         return noise(samples) if samples else float("inf")
-
-    def settled(self, noise_ratio: float) -> bool:
-        """Whether there need be no more of it. Begun again, it has had two blocks: each is long."""
-        twice = bool(self.aside) and len(self.blocks) > 1
-        return twice or self.skipped is not None or self.noise() <= noise_ratio
 
     def dropped(self) -> int:
         """How many do not count."""
@@ -93,16 +69,9 @@ class Series:
             for block, counts in self._judged()
         ]
 
-    def readings(self) -> list[Reading]:
-        """Those after every block."""
-        return [block.reading for block, _ in self._judged()]
-
     def _judged(self) -> list[tuple[Block, bool]]:
-        blocks = self.blocks or self.aside
-        counts = zip(blocks, sound([block.reading for block in blocks]), strict=True)
-        if not self.blocks:
-            return list(counts)
-        return [*((_limited(block, self.aside_for), False) for block in self.aside), *counts]
+        counts = sound([block.reading for block in self.blocks])
+        return list(zip(self.blocks, counts, strict=True))
 
 
 def _dropped(block: Block, counts: bool) -> int:
@@ -111,7 +80,7 @@ def _dropped(block: Block, counts: bool) -> int:
 
 def clock_notes(series: Sequence[Series]) -> tuple[str, int]:
     """In words what the clock did over all blocks, and how many samples were dropped for it."""
-    readings = [reading for one in series for reading in one.readings()]
+    readings = [block.reading for one in series for block in one.blocks]
     dropped = sum(one.dropped() for one in series)
     clocks = [r.sm_clock_mhz for r in readings if r.sm_clock_mhz is not None]
     degrees = [r.temperature_c for r in readings if r.temperature_c is not None]

@@ -18,7 +18,6 @@ from torch import nn
 
 from cb_trace.accounts import MemoryRecord
 from cb_trace.bundle import Condition, ModuleRecord, Note, ReplayRecord, TraceRecord
-from cb_trace.replay.behind import BehindStep
 from cb_trace.replay.captures import Captures
 from cb_trace.replay.clock import clock_of
 from cb_trace.replay.compiling import compiled_alone
@@ -112,7 +111,6 @@ class Replayer:
         self._unlike: dict[Call, str] = {}
         self._budget_seconds = options.budget_seconds
         self._clock = clock_of(device)
-        self.behind = BehindStep(model, device, self._clock)
         self._flush: CacheFlush | None = None
 
     def capture(self) -> None:
@@ -199,14 +197,11 @@ class Replayer:
             seconds = self._budget_seconds * len(group) / len(wanted)
             keys = [(call, kind) for call in group for kind in self._kinds(call)]
             schedule = Schedule(seconds, keys)
-            number, noise = 0, self.options.noise_ratio
+            number = 0
             while number < TURNS or (number < MOST_TURNS and schedule.left()):
-                due = [k for k in keys if number < TURNS or not self._series[k].settled(noise)]
+                due = [key for key in keys if number < TURNS or not self._settled(key)]
                 if not due:
                     break
-                if number == 1:
-                    cold = [self._series[key] for key in keys if key[1][1] == "cold"]
-                    self.notes += self.behind.decide(cold, schedule.left())
                 with schedule.turn(number, due):
                     self._turn(number, due, schedule)
                 if self.options.tour and self.options.compile is None:
@@ -216,6 +211,10 @@ class Replayer:
                 yield number
                 number += 1
             self.tour.close()  # of the first group alone: no other inputs are in memory with these
+
+    def _settled(self, key: Measurement) -> bool:
+        series = self._series[key]
+        return series.skipped is not None or series.noise() <= self.options.noise_ratio
 
     def _turn(self, number: int, due: list[Measurement], schedule: Schedule) -> None:
         calls = list(dict.fromkeys(call for call, _ in due))
@@ -237,9 +236,10 @@ class Replayer:
 
     def _kinds(self, call: Call) -> list[Kind]:
         """What is measured of a call: its forward, and its backward where the step ran one."""
-        both = self._captures.measured_by(call).backward
-        backward: list[Kind] = [("backward", c) for c in self._conditions if both]
-        return [*(("forward", c) for c in self._conditions), *backward]
+        kinds: list[Kind] = [("forward", c) for c in self._conditions]
+        if self._captures.measured_by(call).backward:
+            kinds += [("backward", c) for c in self._conditions]
+        return kinds
 
     def _time_kind(
         self, key: Measurement, ready: IsolatedCall, turn: int, schedule: Schedule
@@ -314,13 +314,13 @@ class Replayer:
         """Say why a call has no samples; what was measured in an earlier turn stays."""
         for kind in self._kinds(call):
             series = self._series.setdefault((call, kind), Series())
-            if not series.measured and series.skipped is None:
+            if not series.blocks and series.skipped is None:
                 series.skipped = reason
 
     def _isolated(self, call: Call) -> AbstractContextManager[IsolatedCall]:
         if self.options.compile is not None and call.compiled is None:
             call.compiled = compiled_alone(eager_form(call), self.options.compile)
-        return isolated(call, self.device, self._cache_flush(), self.behind.load)
+        return isolated(call, self.device, self._cache_flush())
 
     @property
     def called(self) -> set[str]:
@@ -346,7 +346,7 @@ class Replayer:
     def _timed(self, call: Call) -> list[Kind]:
         """What to profile; a graph's kernels are those of the hot call."""
         kinds = self._kinds(call)
-        return [k for k in kinds if self._series[call, k].measured and k[1] != "graph"]
+        return [k for k in kinds if self._series[call, k].blocks and k[1] != "graph"]
 
     def _profile_call(self, call: Call) -> None:
         count = self.options.profiled_calls

@@ -13,7 +13,7 @@ part is kept in both (NVIDIA A100 whitepaper, "L2 cache"). Nothing in the line i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -41,23 +41,28 @@ class Residency:
     output_bytes: dict[int, int]  # part of what it brings
     warm_ns: dict[int, float]
     tied: tuple[dict[int, int], ...] = ()
+    # Of what modules allocate in all, what the step holds at most: memory that one lets go of
+    # another gets, so that without the one it is brought all the same.
+    held_ratio: float = 1.0
+    made_bytes: dict[int, int] = field(default_factory=dict)  # part of what it brings
 
     def factors(self, program: Program, device: FloatArray) -> FloatArray:
         """How much shorter kernels are for what is gone, shape (owners, variants).
 
         1 throughout where there is work of another phase than the forward, since what a backward
-        brings is not known, and where kernels run at once: what they do to each other is no matter
-        of what the step before left.
+        brings is not known.
 
         :param device: factors on the owners' kernels, of that shape; 0 is gone.
         """
         forward = all(phase in (FORWARD, "") for _, phase in program.owners)
-        if not forward or program.streams > 1:
+        if not forward:
             return np.ones_like(device)
         everyone = np.ones((len(program.owners), 1), np.bool_)
-        whole = self._found(self._brought(program.owners, everyone))
+        all_bytes = self._brought(program.owners, everyone)
+        whole = self._found(all_bytes)
         left = self._brought(program.owners, device > 0) + self._given(program, device > 0)
-        found = self._found(left)
+        taken = self._of(program.owners, self.made_bytes) @ (device <= 0)
+        found = self._found(left + (1 - self.held_ratio) * taken)
         more = np.where(whole < 1, (found - whole) / np.maximum(1 - whole, 1e-9), 0.0)
         return 1 - self._colder(program)[:, None] * np.maximum(more, 0.0)
 
@@ -151,7 +156,17 @@ def residency(
             device_alone(replay, replay).select("module_id", pl.col("ns").cast(float)).iter_rows()
         ),
         touched.tied,
+        _held_ratio(made, module),
+        dict(made.select("module_id", "made").iter_rows()),
     )
+
+
+def _held_ratio(made: pl.DataFrame, module: pl.DataFrame) -> float:
+    """The peak of the root over all that is allocated in it; 1 without a root."""
+    roots = module.filter(pl.col("parent_id").is_null()).select("module_id")
+    peak = made.join(roots, on="module_id")["peak_bytes"].to_list()
+    everything = int(made["made"].sum())
+    return min(1.0, peak[0] / everything) if len(peak) == 1 and everything else 1.0
 
 
 def _made(called: pl.DataFrame, module: pl.DataFrame) -> pl.DataFrame:

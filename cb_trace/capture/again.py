@@ -27,12 +27,11 @@ from cb_trace.capture.given import as_written
 from cb_trace.capture.intact import intact
 from cb_trace.capture.options import Dtype, RecordOptions, device_of
 from cb_trace.capture.record import INTERRUPTED, Progress, replay_options
-from cb_trace.capture.step import Step, step_of, trains_by_us, warm_up
+from cb_trace.capture.step import step_of, trains_by_us, warm_up
 from cb_trace.capture.tree import module_tree
 from cb_trace.errors import CbTraceError
 from cb_trace.providers import load
 from cb_trace.providers.workload import Workload
-from cb_trace.replay.graph import GraphCapture, capture_step
 from cb_trace.replay.likes import calls_seen
 from cb_trace.replay.walk import Replayer
 
@@ -89,8 +88,7 @@ def _renewed(  # noqa: PLR0917 - the parts of one replay
             replay_options(options),
             progress,
         )
-        graphed = device.type == "cuda" and not (writes or options.compiled)
-        traces, notes = _replayed(replayer, bundle, folder, step if graphed else None)
+        traces, notes = _replayed(replayer, bundle, folder)
     return replace(
         bundle.manifest,
         traces=[*_kept(bundle, folder), *traces],
@@ -101,14 +99,10 @@ def _renewed(  # noqa: PLR0917 - the parts of one replay
 
 
 def _replayed(
-    replayer: Replayer, bundle: Bundle, folder: Path, graphed: Step | None
+    replayer: Replayer, bundle: Bundle, folder: Path
 ) -> tuple[list[TraceRecord], list[Note]]:
-    """:param graphed: the step, where cold samples may run behind its graph."""
     try:
         replayer.capture()
-        captured = GraphCapture() if graphed is None else capture_step(graphed, replayer.device)
-        if captured.graph is not None:
-            replayer.behind.replay = captured.replay
         replayer.time()
         for context in [t for t in bundle.manifest.traces if t.role == "context"][:1]:
             with readable(bundle.trace_file(context)) as file:

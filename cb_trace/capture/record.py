@@ -209,8 +209,6 @@ class _Recording:
         if captured.graph is not None and not self.options.graphed:
             again = partial(capture_step, how.step, self.device, again=True)
             self.bare.add("graph", captured.replay, again=self._anew(captured, again))
-        if captured.graph is not None and self.replayer:
-            self.replayer.behind.replay = captured.replay
         self._on_one_stream(how.step, captured)
         self.environment: Environment = environment(self.device, run)
         self.spans = SpannedSteps(self.workload.model, how, self.options, self.device)

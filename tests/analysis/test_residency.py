@@ -189,8 +189,32 @@ def test_nothing_is_left_where_all_fits_already_or_kernels_are_as_long_alone() -
         assert lost(device_chain(), 94_000, "graph", Parts(residency=known)) == without
 
 
-@pytest.mark.parametrize("odd", [{"phase": "backward"}, {"stream": 8}])
-def test_a_step_with_a_backward_or_kernels_at_once_is_left_as_it_is(odd: dict[str, Any]) -> None:
+def test_memory_that_another_module_gets_is_brought_all_the_same() -> None:
+    without = lost(device_chain(), 94_000, "graph")
+    again = replace(KNOWN, made_bytes={A: 50, B: 40}, held_ratio=0.5)
+    found = lost(device_chain(), 94_000, "graph", Parts(residency=again))
+    # without a there are b's 40, a's output of 10 and half of the 50 that a had: half is found
+    assert found[A] == without[A] + 5_000
+    # without b a's 60 and half of its 40: two fifths of what a warm cache saves a
+    assert found[B] == without[B] + 8_000
+
+
+def test_of_what_is_allocated_the_step_holds_its_peak() -> None:
+    found = residency(100, REPLAY, MODEL, COST, MEMORY)
+    assert found is not None
+    assert (found.held_ratio, found.made_bytes) == (1.0, {ROOT: 17, A: 25, B: 8, D: 40})
+    less = frame("memory", held(ROOT, 60, 8), held(A, 25, 20), held(B, 8, 8), held(D, 20, 10))
+    found = residency(100, REPLAY, MODEL, COST, less)
+    assert found is not None
+    assert found.made_bytes == {ROOT: 0, A: 25, B: 8, D: 40}
+    assert found.held_ratio == 60 / 73
+    several = residency(100, REPLAY, MODEL.filter(pl.col("module_id") != ROOT), COST, less)
+    assert several is not None
+    assert several.held_ratio == 1.0
+
+
+@pytest.mark.parametrize("odd", [{"phase": "backward"}])
+def test_a_step_with_a_backward_is_left_as_it_is(odd: dict[str, Any]) -> None:
     def timeline(**more: Any) -> Timeline:
         made = begun().call(A, 0, 20_000, parent_call_id=0).call(B, 20_000, 60_000)
         run(made, A, 10_000, 12_000, 50_000)

@@ -38,10 +38,10 @@ def measured(model: nn.Module, step: Any, **options: Any) -> Replayer:
     return work
 
 
-def model_of(rows: int = 512) -> tuple[nn.Module, Any]:
+def model_of() -> tuple[nn.Module, Any]:
     layers = [nn.Linear(1024, 1024), nn.ReLU(inplace=True), nn.Dropout(0.5), nn.LayerNorm(1024)]
     model = nn.Sequential(*layers).to(GPU)
-    x = torch.randn(rows, 1024, device=GPU)
+    x = torch.randn(512, 1024, device=GPU)
 
     def step() -> object:
         with torch.no_grad(), torch.autocast("cuda", dtype=torch.bfloat16):
