@@ -69,11 +69,17 @@ def _marginal_targets(found: Sequence[Figures]) -> Iterator[tuple[str, ...]]:
     what = "marginal cost against knock-out, graph"
     yield _target(f"{what}: mean", 0.05, errors, "mean")
     yield _target(f"{what}: geometric mean", 0.027, errors, "geomean")
+    yield from _aside(f"{what}, whole interval above {LARGE:.0%} of the step", _surely(graph))
     yield from _aside(f"{what}, above {BIG:.0%} of the step", _above(graph, BIG))
     yield _share_target("smaller modules within 1 % of the step, graph", 1.0, near)
     eager = _all(found, "eager")
     yield from _eager_targets(eager, "eager")
     yield from _eager_targets([d for d in eager if d.steady], "eager, steady host")
+
+
+def _surely(some: Sequence[Deployed]) -> list[float]:
+    """Errors of modules that the knock-out tells to be that large, whichever end is taken."""
+    return [m.error for d in some for m in d.large if (m.low or 0) > LARGE * d.bare]
 
 
 def _above(some: Sequence[Deployed], share_of_step: float) -> list[float]:

@@ -11,8 +11,8 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
+from types import FrameType
 from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakSet
 
@@ -33,30 +33,57 @@ def interruptible(connection: Connection) -> Connection:
     return connection
 
 
-@contextmanager
-def stopping_queries() -> Iterator[None]:
-    """Let Ctrl-C interrupt every query.
+def stopping_queries() -> AbstractContextManager[None]:
+    """Let Ctrl-C interrupt every query in the block.
 
     Only in the main thread, where signals come; elsewhere nothing changes.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    source, sink = os.pipe()
-    os.set_blocking(sink, False)
-    before = signal.set_wakeup_fd(sink, warn_on_full_buffer=False)
-    over = threading.Event()
-    thread = threading.Thread(target=_watch, args=(source, over), daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        signal.set_wakeup_fd(before)
-        over.set()
+        return nullcontext()
+    return _Stopping()
+
+
+class _Stopping:
+    """A thread that hears of signals through a pipe, as long as the block runs.
+
+    Ctrl-C while the block is left waits until all is as before: half of that would leave Python a
+    descriptor that is gone. The handler that was there is asked for every other one.
+    """
+
+    def __enter__(self) -> None:
+        source, self._sink = os.pipe()
+        os.set_blocking(self._sink, False)
+        self._leaving = self._came = False
+        self._handler = signal.getsignal(signal.SIGINT)
+        if callable(self._handler):
+            signal.signal(signal.SIGINT, self._handle)
+        self._before = signal.set_wakeup_fd(self._sink, warn_on_full_buffer=False)
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=_listen, args=(source, self._over), daemon=True)
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._leaving = True
+        signal.set_wakeup_fd(self._before)
+        self._over.set()
         with suppress(OSError):  # full: there is something to read; broken: it has ended
-            os.write(sink, b"\0")  # wakes the thread, also where a forked process holds the pipe
-        os.close(sink)
-        thread.join()  # what others ask of DuckDB from now on is none of its business
+            os.write(
+                self._sink, b"\0"
+            )  # wakes the thread, also where a forked process holds the pipe
+        os.close(self._sink)
+        self._thread.join()  # what others ask of DuckDB from now on is none of its business
+        if callable(self._handler):
+            signal.signal(signal.SIGINT, self._handler)
+            if self._came:
+                self._handler(signal.SIGINT, None)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        # Python asks before it begins with a function, too: with the one that leaves.
+        begins = frame is not None and frame.f_code is _Stopping.__exit__.__code__
+        if self._leaving or begins:
+            self._came = True
+        elif callable(self._handler):
+            self._handler(number, frame)
 
 
 def of_interrupt(error: BaseException | None) -> bool:
@@ -68,7 +95,7 @@ def of_interrupt(error: BaseException | None) -> bool:
     return False
 
 
-def _watch(source: int, over: threading.Event) -> None:
+def _listen(source: int, over: threading.Event) -> None:
     with os.fdopen(source, "rb", 0) as signals:
         while number := signals.read(1):
             if over.is_set():

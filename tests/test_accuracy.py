@@ -57,6 +57,17 @@ def test_targets_are_judged_by_what_was_measured() -> None:
     assert rows(text, "modules with a residual")[0][2:] == ["100.0%", "5", "yes"]
 
 
+def test_modules_that_may_be_smaller_are_told_apart() -> None:
+    given = point()
+    graph = given.deployments["graph"]
+    unsure = module("e", 15.0, 12.0, 8.0, 16.0)  # 25 % off, and perhaps under 1 % of the step
+    given.deployments["graph"] = replace(graph, modules=[*graph.modules, unsure])
+    found = {row[0]: row[2:] for row in rows(page([given], None, GRID), "marginal cost against")}
+    assert found["marginal cost against knock-out, graph: mean"] == ["10.00%", "3", "**no**"]
+    sure = "marginal cost against knock-out, graph, whole interval above 1% of the step: mean"
+    assert found[sure] == ["2.50%", "2", ""]
+
+
 def test_points_of_an_unsteady_host_are_judged_apart() -> None:
     moving = point()
     moving.deployments["eager"] = replace(moving.deployments["eager"], swing=0.7)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from types import SimpleNamespace
 
 import duckdb
 import pytest
@@ -28,6 +29,8 @@ def test_a_query_that_runs_is_interrupted() -> None:
         ended = error
     assert isinstance(ended, KeyboardInterrupt) or of_interrupt(ended)
     connection.close()
+    assert signal.set_wakeup_fd(-1) == -1
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_nothing_that_comes_after_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,3 +48,53 @@ def test_nothing_that_comes_after_is_interrupted(monkeypatch: pytest.MonkeyPatch
     assert over.is_set()
     assert threading.active_count() == before  # whoever would ask is gone
     assert True not in asked
+
+
+@pytest.mark.parametrize("at", ["the descriptor", "the event", "the join"])
+def test_an_interrupt_while_it_ends_leaves_nothing_half_done(
+    monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    place = {"the descriptor": signal, "the event": threading.Event, "the join": threading.Thread}
+    name = {"the descriptor": "set_wakeup_fd", "the event": "set", "the join": "join"}[at]
+    real, before = getattr(place[at], name), threading.active_count()
+
+    def interrupted(*given: object, **more: object) -> object:
+        monkeypatch.setattr(place[at], name, real)
+        signal.raise_signal(signal.SIGINT)
+        return real(*given, **more)
+
+    with pytest.raises(KeyboardInterrupt), stopping_queries():
+        monkeypatch.setattr(place[at], name, interrupted)
+    assert signal.set_wakeup_fd(-1) == -1
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert threading.active_count() == before
+    with stopping_queries():
+        pass
+
+
+def test_an_interrupt_as_leaving_begins_waits_for_its_end() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    stopping = stopping_queries()
+    stopping.__enter__()
+    asked = signal.getsignal(signal.SIGINT)
+    assert callable(asked)
+    begins = SimpleNamespace(f_code=type(stopping).__exit__.__code__)
+    asked(signal.SIGINT, begins)  # type: ignore[arg-type]
+    with pytest.raises(KeyboardInterrupt):
+        stopping.__exit__(None, None, None)
+    assert signal.set_wakeup_fd(-1) == -1
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_other_handlers_are_asked_as_before() -> None:
+    seen: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _: seen.append(number))
+    with stopping_queries():
+        signal.raise_signal(signal.SIGINT)
+    assert seen == [signal.SIGINT]
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with stopping_queries():
+        signal.raise_signal(signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    signal.signal(signal.SIGINT, signal.default_int_handler)

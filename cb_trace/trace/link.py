@@ -111,9 +111,12 @@ def _frames(connection: duckdb.DuckDBPyConnection) -> Iterator[tuple[Frames, Int
     process = np.array([number[pid] for pid, _ in tracks])[columns["thread"] - tracks[0][1]]
     for own in distinct(process):
         rows = {name: column[process == own] for name, column in columns.items()}
+        module = np.flatnonzero(rows["is_module"])
+        # Rows lie as threads of the reader left them; numbers are to be the same in every run.
+        keys = (rows["python_id"][module], rows["thread"][module], rows["start_ns"][module])
         frames = Frames(
             rows["thread"], rows["python_id"], rows["parent_id"], rows["start_ns"],
-            rows["end_ns"], np.flatnonzero(rows["is_module"]),
+            rows["end_ns"], module[np.lexsort(keys)],
         )  # fmt: skip
         if len(frames.module):
             yield frames, rows["row"]

@@ -247,6 +247,21 @@ def test_row_23_frames_without_return_are_clamped_to_their_callers(
     assert drops(report)["python frame clamped to its caller"] == (2, None)
 
 
+def test_modules_are_numbered_by_time_whatever_their_order_in_the_file(
+    tmp_path: Path, load: Loader, profile: duckdb.DuckDBPyConnection
+) -> None:
+    events = [
+        module_slice("Inner_0", 13, 5, 3, 1),
+        module_slice("Other_0", 90, 5, 7, None),
+        module_slice("Net_0", 10, 50, 1, None),
+    ]
+    load(write_trace(tmp_path / "t.json", events))
+    found = profile.execute(
+        "SELECT python_id, name, parent_python_id FROM python_module ORDER BY python_id"
+    ).fetchall()
+    assert found == [(0, "Net_0", None), (1, "Inner_0", 0), (2, "Other_0", None)]
+
+
 def test_row_23_ids_that_run_in_a_circle_do_not_hang(
     tmp_path: Path, load: Loader, profile: duckdb.DuckDBPyConnection
 ) -> None:
