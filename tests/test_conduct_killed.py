@@ -99,12 +99,18 @@ def test_a_kill_leaves_the_old_profile_or_the_whole_new_one(tmp_path: Path, call
     with create(target):
         pass
     old = target.read_bytes()
-    anywhere = random.Random(0).sample(range(1, calls - 10), 3)
-    points: list[int | str] = [*anywhere, calls - 8, calls - 2, "before rename"]
-    for at in points:
+    # Waiting for threads takes more calls in one run than in the next: the last ones counted may
+    # come after the rename, or not at all.
+    anywhere = random.Random(0).sample(range(1, calls * 3 // 4), 3)
+    surely: list[int | str] = [*anywhere, "before rename"]
+    for at in [*surely, calls - 8, calls - 2]:
         done = ended(at, signal.SIGKILL, source, "-o", target, "--force")
-        assert (done.returncode, target.read_bytes() == old) == (-signal.SIGKILL, True)
+        kept = target.read_bytes() == old
+        assert (done.returncode, kept) == (-signal.SIGKILL, True) or at not in surely
         assert {p for p in tmp_path.iterdir() if p.name[0] != "."} == {source, target}
+        if not kept:
+            assert kernels(target) == WHOLE
+            target.write_bytes(old)
     done = ended("after rename", signal.SIGKILL, source, "-o", target, "--force")
     assert (done.returncode, kernels(target)) == (-signal.SIGKILL, WHOLE)
     # the next one has cleared away what the others left
@@ -161,10 +167,11 @@ def test_what_a_living_process_writes_stays(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [target]
 
 
-@pytest.mark.parametrize("part", [0.5, 1.0])
-def test_ctrl_c_leaves_nothing(tmp_path: Path, calls: int, part: float) -> None:
+@pytest.mark.parametrize("part", [0.5, 0.9, None])
+def test_ctrl_c_leaves_nothing(tmp_path: Path, calls: int, part: float | None) -> None:
     source, target = trace(tmp_path), tmp_path / "p.duckdb"
-    done = ended(int((calls - 1) * part), signal.SIGINT, source, "-o", target)
+    at = "before rename" if part is None else int(calls * part)
+    done = ended(at, signal.SIGINT, source, "-o", target)
     assert (done.returncode, done.stderr.strip()) == (130, "cb-trace: interrupted")
     assert list(tmp_path.iterdir()) == [source]
 

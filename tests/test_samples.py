@@ -58,7 +58,7 @@ def test_a_block_of_the_small_batch_costs_what_knock_out_once_measured(sample_tr
         ("nanogpt_gpt2_b8_s1024_bf16", "graph", 0.02, 0.03),
         ("nanogpt_gpt2_b8_s1024_bf16", "eager", 0.03, 0.04),
         ("nanogpt_gpt2_b1_s64_bf16", "graph", 0.03, 0.04),
-        ("nanogpt_gpt2_b1_s64_bf16", "eager", 0.04, 0.07),
+        ("nanogpt_gpt2_b1_s64_bf16", "eager", 0.04, 0.08),  # h.0, inside its interval
     ],
 )
 def test_marginal_costs_are_those_that_knock_out_measured(
