@@ -46,8 +46,11 @@ def test_the_order_of_the_step_has_every_call_by_the_one_that_stands_for_it() ->
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.a(self.b(self.a(x)), self.a(x[:1]))  # type: ignore[no-any-return]
 
+    def added(x: torch.Tensor, y: torch.Tensor | None = None) -> torch.Tensor:
+        return x if y is None else x + y
+
     model = Mixed().requires_grad_(False)
-    model.a.forward = lambda x, y=None: x if y is None else x + y  # type: ignore[method-assign]
+    model.a.forward = added  # type: ignore[method-assign]
     found = captures(model, lambda: model(torch.ones(2, 4)))
     once = [("", 0), ("a", 0), ("b", 0), ("a", 1), ("a", 2)]
     assert [(c.path, c.index) for c in found.order] == once
