@@ -50,7 +50,7 @@ def test_the_order_of_the_step_has_every_call_by_the_one_that_stands_for_it() ->
         return x if y is None else x + y
 
     model = Mixed().requires_grad_(False)
-    model.a.forward = added  # type: ignore[method-assign]
+    model.a.forward = added  # type: ignore[assignment, method-assign]
     found = captures(model, lambda: model(torch.ones(2, 4)))
     once = [("", 0), ("a", 0), ("b", 0), ("a", 1), ("a", 2)]
     assert [(c.path, c.index) for c in found.order] == once
