@@ -36,6 +36,13 @@ def test_a_recording_that_ships_has_the_step_that_its_table_names(
     assert rows(profile, "SELECT count(*) FROM module") == [(modules,)]
 
 
+def test_the_profile_that_ships_names_its_traces_beside_itself() -> None:
+    (profile,) = SAMPLES.glob("*.duckdb")
+    found = {str(path) for (path,) in rows(profile, "SELECT path FROM trace")}
+    assert {path.partition("/")[0] for path in found} == {f"{profile.stem}.zip"}
+    assert all((profile.parent / path.partition("/")[0]).is_file() for path in found)
+
+
 def test_a_block_of_the_small_batch_costs_what_knock_out_once_measured(sample_traces: Path) -> None:
     """72 µs in the CUDA-graphed step, where alone it takes 434 (h200.md: 71.6, 69 to 75)."""
     profile = sample_traces / "nanogpt_gpt2_b1_s64_bf16.duckdb"
