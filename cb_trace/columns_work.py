@@ -99,16 +99,8 @@ HOST_SPAN: Schema = {  # from the bundle: host time in the bare eager step; excl
     "samples": "INTEGER",
     "dropped": "INTEGER",
 }
-HOST_TOUR: Schema = {  # from the bundle: host time in company, modules called in the step's order
-    "run_id": "VARCHAR",
-    "module_id": "INTEGER",
-    "calls": "BIGINT",
-    "ns": "BIGINT",
-    "low_ns": "BIGINT",
-    "high_ns": "BIGINT",
-    "samples": "INTEGER",
-    "dropped": "INTEGER",
-}
+# From the bundle: host time in company, modules called in the step's order; of modules only.
+HOST_TOUR: Schema = HOST_SPAN
 PARAMETER: Schema = {  # from the bundle: a row a module that holds it itself
     "run_id": "VARCHAR",
     "name": "VARCHAR",

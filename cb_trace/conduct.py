@@ -111,17 +111,8 @@ def ingest(
     :param text: the Kineto file, where its unpacking has begun already.
     :raises CbTraceError: the source cannot be read, or the target not be written.
     """
-    for named in (source, *([] if capture is None else [capture])):
-        _check_readable(named)
-    check_name(target)
-    if target.exists() and source.samefile(target):
-        raise CbTraceError(f"{source} is its own target", hint="name another file with -o")
+    _check_given(source, target, capture)
     ours = is_bundle(source)
-    if capture is not None and (ours or source.is_dir() or capture.is_dir()):
-        raise CbTraceError(
-            f"{capture if capture.is_dir() else source} is no single trace",
-            hint="--capture goes with one Kineto file",
-        )
     store.check_target(target, force=force)
     # the first blocks are unpacked while DuckDB starts, and what comes after the trace is imported
     # while an empty profile is made and DuckDB reads: polars takes as long as a small one
@@ -150,6 +141,19 @@ def ingest(
 
 def _at_once() -> None:
     """Nothing to wait for."""
+
+
+def _check_given(source: Path, target: Path, capture: Path | None) -> None:
+    for named in (source, *([] if capture is None else [capture])):
+        _check_readable(named)
+    check_name(target)
+    if target.exists() and source.samefile(target):
+        raise CbTraceError(f"{source} is its own target", hint="name another file with -o")
+    if capture is not None and (is_bundle(source) or source.is_dir() or capture.is_dir()):
+        raise CbTraceError(
+            f"{capture if capture.is_dir() else source} is no single trace",
+            hint="--capture goes with one Kineto file",
+        )
 
 
 def _check_readable(source: Path) -> None:

@@ -21,13 +21,13 @@ from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from cb_trace.accounts import WorkPhase
 from cb_trace.replay.formulas import count, operator_name
 from cb_trace.replay.inputs import tensors_of
 from cb_trace.replay.methods import StepThread, hooked
+from cb_trace.replay.onlooker import Onlooker
 from cb_trace.replay.storages import CudaMeter, Meter, Storage, Storages, TensorMeter
 from cb_trace.replay.traffic import Border, Traffic, traffic, view_bytes
 from cb_trace.replay.work import Work, work_dtype
@@ -286,14 +286,14 @@ class Accounting:
             self.looking = False
 
 
-class _Watch(TorchDispatchMode):
+class _Watch(Onlooker):
     """Sees every operator below autograd, composite ones taken apart as torch's counter does."""
 
     supports_higher_order_operators = True
 
     @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Else torch wraps the method below for its compiler, whose import takes seconds."""
+    def ignore_compile_internals(cls) -> bool:
+        """Operators of code that the model has compiled count too."""
         return False
 
     def __init__(self, accounting: Accounting) -> None:

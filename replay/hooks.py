@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import nn
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from cb_trace.replay.gradients import OutputGradients, Room
 from cb_trace.replay.graph import one_line
@@ -33,6 +32,7 @@ from cb_trace.replay.methods import (
     stand_ins,
 )
 from cb_trace.replay.module_state import ModuleState
+from cb_trace.replay.onlooker import Onlooker
 from cb_trace.replay.tensors import UncopyableError
 
 COLLECTIVE_OPS = ("c10d::", "_c10d_functional", "c10d_functional", "_dtensor::", "symm_mem::")
@@ -274,18 +274,8 @@ class Recorder:
             call.held = before
 
 
-class _Watch(TorchDispatchMode):
+class _Watch(Onlooker):
     """Sees the operators of all open calls: collectives, and weights cast by autocast."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Else torch wraps the method below for its compiler, whose import takes seconds."""
-        return False
-
-    @classmethod
-    def ignore_compile_internals(cls) -> bool:
-        """Else what the model has compiled is run as plain code ever after (torch 2.13)."""
-        return True
 
     def __init__(self, stack: Sequence[_Open]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

@@ -97,6 +97,22 @@ def eager_scale(
     scale = Scale(program=program, host=1.0, device=1.0, gap=1.0, together=together)
     if bare_ns is None:
         return scale
+    return _to_bare(scale, lengths, bare_ns, longest_start, watched=bool(spent_ns))
+
+
+def _to_bare(
+    scale: Scale,
+    lengths: Callable[..., FloatArray],
+    bare_ns: int,
+    longest_start: float,
+    *,
+    watched: bool,
+) -> Scale:
+    """What gives way so that the step is as long as the bare one: see the module's text.
+
+    :param watched: clocks told the host's time in the bare step.
+    """
+    program = scale.program
     own = int(program.work_ns.sum())
     quick, given = lengths(host=np.array([0.0, 1.0]))
     if quick > bare_ns or not own:  # kernels alone take longer, under the profiler, than the step
@@ -115,7 +131,7 @@ def eager_scale(
         return lengths(gap=tried)
 
     # Where clocks told the host's time, it is the gaps: a profiler makes those longer too.
-    if spent_ns and given > bare_ns >= float(gaps(np.zeros(1))[0]):
+    if watched and given > bare_ns >= float(gaps(np.zeros(1))[0]):
         return replace(scale, gap=_solve(gaps, bare_ns, 0.0, 1.0))
     if given > bare_ns or _host_bounds(program, hosts):
         return replace(scale, host=_solve(hosts, bare_ns, 0.0, _above(hosts, bare_ns, 1.0)))

@@ -123,6 +123,29 @@ def residency(
     :param replay: of innermost modules, forward, in condition ``hot``, all calls of each: their
         device time is warm.
     """
+    called = _called(cost, memory)
+    if not cache_bytes or called is None:
+        return None
+    made = _made(called, module)
+    touched = touched_parameters(called, module, parameter)
+    brings = {
+        one: size + touched.own.get(one, 0)
+        for one, size in made.select("module_id", "made").iter_rows()
+    }
+    warm = device_alone(replay, replay).select("module_id", pl.col("ns").cast(float))
+    return Residency(
+        cache_bytes,
+        brings,
+        dict(made.select("module_id", "output_bytes").iter_rows()),
+        dict(warm.iter_rows()),
+        touched.tied,
+        _held_ratio(made, module),
+        dict(made.select("module_id", "made").iter_rows()),
+    )
+
+
+def _called(cost: pl.DataFrame, memory: pl.DataFrame) -> pl.DataFrame | None:
+    """Of every module called, a step: ``module_id, calls`` and bytes; None where none are known."""
     counted = (
         _forward(cost)
         .filter(pl.col("call_index") >= 0)
@@ -135,29 +158,12 @@ def residency(
         .group_by("module_id")
         .agg(pl.col("peak_bytes", "output_bytes").max())
     )
-    if not cache_bytes or not counted.height or not held.height:
+    if not counted.height or not held.height:
         return None
-    called = (
+    return (
         counted.join(held, on="module_id", how="left")
         .with_columns(pl.col("bytes_compulsory", "peak_bytes", "output_bytes").fill_null(0))
         .with_columns(pl.col("peak_bytes", "output_bytes") * pl.col("calls"))
-    )
-    made = _made(called, module)
-    touched = touched_parameters(called, module, parameter)
-    brings = {
-        one: size + touched.own.get(one, 0)
-        for one, size in made.select("module_id", "made").iter_rows()
-    }
-    return Residency(
-        cache_bytes,
-        brings,
-        dict(made.select("module_id", "output_bytes").iter_rows()),
-        dict(
-            device_alone(replay, replay).select("module_id", pl.col("ns").cast(float)).iter_rows()
-        ),
-        touched.tied,
-        _held_ratio(made, module),
-        dict(made.select("module_id", "made").iter_rows()),
     )
 
 

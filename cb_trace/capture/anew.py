@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 
 from cb_trace.capture.step import Step
-from cb_trace.replay.couples import room, young_garbage
+from cb_trace.replay.couples import room
 from cb_trace.replay.graph import GraphCapture
 
 
@@ -30,8 +30,7 @@ class Anew:
         if not self._left:
             return None
         self._left -= 1
-        with young_garbage():
-            captured = self._again()
+        captured = self._again()
         if captured.reason is not None:
             return None
         self._kept.append(captured)

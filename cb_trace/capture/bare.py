@@ -58,21 +58,16 @@ class BareSteps:
 
     def block(self, turn: int) -> None:
         """A block of samples of every deployment."""
-        for kind, deployment in list(self._steps):
+        for key, series in self._series.items():
+            kind, deployment = key
             how = "" if kind == "bare" else " on one stream"
             self._progress(f"bare steps, {deployment}{how}")
-            key = (kind, deployment)
-            parts = CAPTURES if key in self._again else 1
-            for run in self._runs(key):
-                self._block(run, deployment, self._series[key], turn, parts)
-
-    def _runs(self, key: tuple[SampleKind, Deployment]) -> Iterator[Step]:
-        """What a block times, one after another."""
-        again = self._again.get(key)
-        for number in range(CAPTURES if again else 1):
-            if again is not None and (number or self._series[key].blocks):
-                self._steps[key] = again() or self._steps[key]
-            yield self._steps[key]
+            again = self._again.get(key)
+            parts = CAPTURES if again else 1
+            for _ in range(parts):
+                if again is not None and series.blocks:
+                    self._steps[key] = again() or self._steps[key]
+                self._block(self._steps[key], deployment, series, turn, parts)
 
     def shortest_ns(self) -> int:
         """The median step of the fastest deployment."""

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from cb_trace.bundle import Note
 from cb_trace.capture.step import Step
 from cb_trace.replay.graph import GraphCapture, capture_step, one_line
+from cb_trace.replay.onlooker import Onlooker
 from cb_trace.replay.sequence import Switches, one_stream
 
 NO_FIGURE = "no step on one stream"
@@ -79,20 +79,10 @@ def _watched(step: Step, device: torch.device, strayed: set[int]) -> None:
         step()
 
 
-class _Watch(TorchDispatchMode):
+class _Watch(Onlooker):
     """Sees on which stream every operator runs."""
 
     supports_higher_order_operators = True
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Else torch wraps the method below for its compiler, whose import takes seconds."""
-        return False
-
-    @classmethod
-    def ignore_compile_internals(cls) -> bool:
-        """Else compiled code that runs below is run as plain code ever after (torch 2.13)."""
-        return True
 
     def __init__(self, device: torch.device, strayed: set[int]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
