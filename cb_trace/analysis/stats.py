@@ -95,6 +95,13 @@ def tail_ranks(count: int) -> tuple[int, int]:
     return cut, count - 1 - cut
 
 
+def middle_mean(rows: FloatArray) -> FloatArray:
+    """Mean of the middle half along the first axis: steady, and deaf to outliers."""
+    out = len(rows) // 4
+    mean: FloatArray = np.sort(rows, axis=0)[out : len(rows) - out].mean(axis=0)
+    return mean
+
+
 def halves_up(numerator: int, denominator: int) -> int:
     """Quotient of whole numbers, rounded to the nearest, halves up; the denominator is positive."""
     return (2 * numerator + denominator) // (2 * denominator)

@@ -17,13 +17,42 @@ def test_the_median_of_the_pairs() -> None:
 
 
 def test_pairs_at_another_speed_of_the_host_are_left_out() -> None:
-    """Of 20 pairs half ran on a host half as fast, which loses twice as much."""
-    base, knocked = [1000] * 10 + [2000] * 10, [900] * 10 + [1800] * 10
+    """Of 21 pairs ten ran on a host half as fast, which loses twice as much."""
+    base, knocked = [1000] * 11 + [2000] * 10, [900] * 11 + [1800] * 10
     assert paired_loss(base, knocked, BARE) == Interval(100, 100, 100, 10)
 
 
+def test_a_host_that_stumbles_in_either_step_does_not_choose_the_pairs() -> None:
+    """A third of all windows takes 200 longer, of either side, and the module takes nothing.
+
+    Were pairs left out by their base alone, those that lost 200 would go and those that gained as
+    much would stay: -100.
+    """
+    base, knocked = [1000, 1200, 1000] * 20, [1000, 1000, 1200] * 20
+    found = paired_loss(base, knocked, Interval(1000, 1000, 1000))
+    assert found is not None
+    assert (found.median_ns, found.samples) == (0, 59)
+
+
 def test_all_at_another_speed_are_scaled_and_the_interval_covers_both() -> None:
-    assert paired_loss([2000] * 10, [1800] * 10, BARE) == Interval(100, 100, 200, 10)
+    assert paired_loss([2000] * 10, [1800] * 10, BARE) == Interval(100, 100, 200, 9)
+
+
+def test_a_loss_is_one_at_the_speed_of_the_bare_step() -> None:
+    """A host a tenth slower, not so far that its pairs are left out, loses a tenth more."""
+    assert paired_loss([1100] * 10, [990] * 10, BARE) == Interval(100, 100, 100, 9)
+    # Of a graph no host is part.
+    graph = paired_loss([1100] * 10, [990] * 10, BARE, [10], [10])
+    assert graph == Interval(110, 110, 110, 10)
+
+
+def test_the_first_pair_of_a_visit_is_cold() -> None:
+    base, knocked = [1090, 1000, 1000, 1000] * 3, [900] * 12
+    assert paired_loss(base, knocked, None, [4, 4, 4]) == Interval(100, 100, 100, 9)
+    # Three pairs are too few to leave one out.
+    few = paired_loss(base[:3], knocked[:3], None, [3])
+    assert few is not None
+    assert few.samples == 3
 
 
 def test_a_few_pairs_at_the_speed_of_the_bare_step_are_enough_if_they_are_all() -> None:
@@ -35,7 +64,7 @@ def test_pairs_that_drift_together_make_the_interval_wider() -> None:
     turns, drift = [100, 140] * 30, [100] * 30 + [140] * 30
 
     def width(lost: list[int]) -> int:
-        found = paired_loss([1000] * 60, [1000 - ns for ns in lost])
+        found = paired_loss([1000] * 61, [1000, *(1000 - ns for ns in lost)])
         assert found is not None
         return found.high_ns - found.low_ns
 
@@ -43,8 +72,8 @@ def test_pairs_that_drift_together_make_the_interval_wider() -> None:
 
 
 def test_the_interval_covers_the_median_of_every_visit() -> None:
-    base, knocked = [1000] * 12, [900] * 4 + [893] * 4 + [880] * 2 + [890] * 2
-    assert paired_loss(base, knocked, BARE, [4, 4, 4]) == Interval(107, 97, 116, 12)
+    base, knocked = [1000] * 15, [900] * 5 + [893] * 5 + [0] + [880] * 2 + [890] * 2
+    assert paired_loss(base, knocked, None, [5, 5, 5]) == Interval(107, 97, 116, 12)
     lone = paired_loss([1000] * 6, [900] * 4 + [500] * 2, BARE, [4, 2])
     assert lone is not None
     assert lone.low_ns < 100
@@ -96,7 +125,7 @@ def test_captures_at_another_speed_leave_too_few_to_tell_how_they_differ() -> No
     knocked = [ns - gone for ns, gone in zip(base, lost, strict=True)]
     bare = Interval(1000, 1000, 1000)
     found = paired_loss(base, knocked, bare, [11], [8, 1, 1, 1])
-    assert found == paired_loss(base[:8], knocked[:8], bare)
+    assert found == paired_loss(base[:8], knocked[:8], bare, [8], [8])
     assert found is not None
     assert found.low_ns < 100 < found.high_ns
 
