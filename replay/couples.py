@@ -27,6 +27,8 @@ MEMORY_RATIO = 0.1  # of the free memory, for the captures of one visit
 # Windows of a bare step are long beside an empty one, which is taken off, and beside the launch of
 # the first graph in it. Those of a pair open on a busy device, which hides both.
 SHORTER = 3
+ROUNDS = 2  # of pairs, each couple one: where there is time for more, windows are longer
+LONGER = 6  # times, at the most
 # Of a window: it is not to begin with what another graph left in the caches, nor to wait for the
 # host, which launches what is in the window meanwhile.
 REPLAYS_BEFORE = 2
@@ -56,7 +58,7 @@ class Couples:
         first = self._bases[0]
         if self.reason is not None:
             return
-        wanted = min(COUPLES, max(least, _pairs_in(seconds, first.capture, device)))
+        wanted = min(COUPLES, max(least, _pairs_in(seconds, first.capture.replay, device)))
         most = room(first.capture, device)
         self.small = most > 0
         for _ in range(min(wanted, most) - 1):
@@ -106,15 +108,27 @@ def _side(capture: GraphCapture) -> Side:
     return Side(capture.replay, before)
 
 
-def calls_per_window(run: Run, device: torch.device) -> int:
-    """How many runs back to back make one window of a pair."""
+def calls_per_window(run: Run, device: torch.device, couples: int, seconds: float) -> int:
+    """How many runs back to back make one window of a pair.
+
+    Kernels of two streams meet otherwise in every run (a DLRM of 260 µs varied by 13 on an H200),
+    so that more runs tell more, and a window costs the host as long as a few of them.
+
+    :param seconds: for pairs of so many ``couples``.
+    """
+    calls = _calls(run, device)
+    times = _pairs_in(seconds, run, device) // (ROUNDS * couples)
+    return calls * min(max(1, times), LONGER)
+
+
+def _calls(run: Run, device: torch.device) -> int:
     return -(-calls_per_sample(run, device) // SHORTER)
 
 
-def _pairs_in(seconds: float, one: GraphCapture, device: torch.device) -> int:
-    """How many pairs of windows take so long."""
-    calls = calls_per_window(one.replay, device)
-    pair_ns = 2 * (calls + REPLAYS_BEFORE) * window_ns(one.replay, device, calls)
+def _pairs_in(seconds: float, run: Run, device: torch.device) -> int:
+    """How many pairs of windows, the shortest there are, take so long."""
+    calls = _calls(run, device)
+    pair_ns = 2 * (calls + REPLAYS_BEFORE) * window_ns(run, device, calls)
     return int(seconds * 1e9 / max(1, pair_ns))
 
 

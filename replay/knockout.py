@@ -283,12 +283,14 @@ class Knockout:
         # As the bare steps are timed: eager steps back to back hide the start of each in the one
         # before it, and would be the steps of another loop.
         graphs = deployment == "graph"
+        one = couples[0][0].run
+        calls = calls_per_window(one, self._device, len(couples), seconds) if graphs else 1
         found = time_pairs(
             couples,
             self._device,
             min_pairs=least,
             max_seconds=seconds,
-            calls=calls_per_window(couples[0][0].run, self._device) if graphs else 1,
+            calls=calls,
             queued=graphs,
         )
         self.outcomes.append(

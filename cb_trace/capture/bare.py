@@ -16,11 +16,12 @@ from cb_trace.bundle import Deployment, Note, SampleKind, StepSamples
 from cb_trace.capture.options import RecordOptions
 from cb_trace.capture.step import Step
 from cb_trace.replay.clock import Clock
+from cb_trace.replay.schedule import TURNS
 from cb_trace.replay.series import Series, block_of
 from cb_trace.replay.timing import SETTLED_SECONDS, calls_per_sample, settle, time_block
 
-CAPTURES = 3  # of a block, where the step is captured anew
-BLOCKS = 4  # before each turn of the modules alone, and after the last
+CAPTURES = 2  # of a block, where the step is captured anew
+BLOCKS = TURNS + 1  # before each turn of the modules alone, and after the last
 UNSTEADY_RATIO = 0.05
 UNSTEADY_BLOCKS_RATIO = 0.2  # blocks are short; a host that changes its speed does so by more
 

@@ -31,6 +31,8 @@ from cb_trace.replay.schedule import TURNS
 from cb_trace.replay.ways import Way
 
 SPEEDUP_SECONDS = 5.0  # for each
+# Making ready takes longer than measuring, so not in every turn of the modules alone.
+VISITS = range(0, TURNS, 2)
 
 
 class ChangedSteps:
@@ -77,6 +79,8 @@ class ChangedSteps:
         """
         if self._options.knockout is None and not self._options.speedups:
             return
+        if turn not in VISITS:
+            return
         with self._way(how) as way:
             if self._options.knockout is not None:
                 self._knock_out(how, way, turn, replays)
@@ -99,7 +103,8 @@ class ChangedSteps:
         due = [path for path, known in self._visited.items() if _wants_visit(known)]
         if not due:
             return
-        first = turn * len(due) // TURNS  # where time runs out, not always on the same ones
+        # Where time runs out, not always on the same ones.
+        first = VISITS.index(turn) * len(due) // len(VISITS)
         for record in knock_out(
             self._tree.modules,
             how.step,
@@ -109,8 +114,8 @@ class ChangedSteps:
                 options,
                 top=0,
                 paths=(*due[first:], *due[:first]),
-                budget_seconds=options.budget_seconds / TURNS,
-                min_pairs=-(-options.min_pairs // TURNS),
+                budget_seconds=options.budget_seconds / len(VISITS),
+                min_pairs=-(-options.min_pairs // len(VISITS)),
             ),
             replays,
             graph=self._graph,

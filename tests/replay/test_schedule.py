@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cb_trace.replay.schedule import Schedule
+from cb_trace.replay.schedule import TURNS, Schedule
 
 
 class Hand:
@@ -33,7 +33,7 @@ def test_later_turns_go_by_share_of_the_step_with_a_part_for_the_small() -> None
     schedule = Schedule(10.0, "abcd", hand)
     for key, ns in zip("abcd", (900, 100, 0, 0), strict=True):
         schedule.learn(key, ns)
-    with schedule.turn(1, "abcd"):  # half of what is left, with the last turn to come
+    with schedule.turn(TURNS - 2, "abcd"):  # half of what is left, with the last turn to come
         parts = 0.9 + 0.25 + 0.25 + 0.25
         assert schedule.share("a") == pytest.approx(5.0 * 0.9 / parts)
         assert schedule.share("b") == pytest.approx(5.0 * 0.25 / (parts - 0.9))
