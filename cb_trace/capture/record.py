@@ -39,7 +39,7 @@ from cb_trace.capture.environment import Environment, environment
 from cb_trace.capture.given import Given, as_written
 from cb_trace.capture.intact import intact
 from cb_trace.capture.modes import Deployed, deployed, same_kernels
-from cb_trace.capture.one_stream import capture_on_one_stream
+from cb_trace.capture.one_stream import capture_on_one_stream, profile_streams
 from cb_trace.capture.options import RecordOptions, device_of
 from cb_trace.capture.phases import PhaseWatch, never_called
 from cb_trace.capture.profiled import profile_steps
@@ -140,6 +140,7 @@ class _Recording:
         self.bare = BareSteps(self.device, options, clock_of(self.device), progress)
         self.samples: list[StepSamples] = []
         self.traces: list[TraceRecord] = []
+        self.several: GraphCapture | None = None  # the graph, where it is on several streams
         self.notes: list[Note] = [grad_note(uses_grad(workload, options)), *workload.notes]
         self.notes += given.notes()
         self.deployment: Deployment = "graph" if options.graphed else "eager"
@@ -302,6 +303,7 @@ class _Recording:
             return
         found = capture_on_one_stream(step, self.device, captured.graph.pool())
         if found.capture is not None:
+            self.several = captured
             again = self._anew(found.capture, found.again)
             self.bare.add("graph", found.capture.replay, ONE_STREAM, again)
         elif found.notes and self.trains:  # as above
@@ -342,6 +344,8 @@ class _Recording:
         self.traces += found.traces
         self.samples += found.samples
         self.notes += found.notes
+        if self.several is not None and not self.options.graphed:  # else it is the context
+            self.traces.append(profile_streams(self.several, self.device, self.folder))
         if self.trains:  # gradients of the capture lie in its memory
             self.workload.model.zero_grad(set_to_none=True)
 

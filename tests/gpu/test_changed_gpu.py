@@ -63,7 +63,8 @@ def test_one_of_four_layers_taken_out_of_compiled_code(
         step.tree.modules, step, device, "forward", OPTIONS, [], graph=True, progress=print, way=way
     )
     assert [(r.deployment, r.skipped) for r in records] == [("eager", None), ("graph", None)]
-    assert all(0.2 < lost(r.base_ns, r.knocked_ns) < 0.3 for r in records)
+    found = {r.deployment: lost(r.base_ns, r.knocked_ns) for r in records}
+    assert all(0.2 < part < 0.3 for part in found.values()), found
     assert "forward" not in vars(step.net[1])
 
 

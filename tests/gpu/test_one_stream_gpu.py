@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -13,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from cb_trace.bundle import ONE_STREAM, Manifest
-from cb_trace.capture.one_stream import NO_FIGURE, capture_on_one_stream
+from cb_trace.capture.one_stream import NO_FIGURE, RUNS, STREAMS_TRACE, capture_on_one_stream
 from cb_trace.capture.options import RecordOptions
 from cb_trace.capture.record import record
 from cb_trace.providers.workload import Workload
@@ -95,6 +97,17 @@ def bare(manifest: Manifest) -> dict[str, float]:
     return {s.kind: median(s.ns) / 1e3 for s in graphs if s.ns}
 
 
+def kernels_by_run(trace: Path) -> list[list[tuple[float, float, int]]]:
+    """Start, end and stream of the kernels of every profiled run."""
+    events = json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
+    runs: dict[int, list[tuple[float, float, int]]] = {}
+    for e in events:
+        if e.get("cat") == "kernel":
+            kernel = (e["ts"], e["ts"] + e["dur"], e["args"]["stream"])
+            runs.setdefault(e["args"]["correlation"], []).append(kernel)
+    return list(runs.values())
+
+
 def notes(manifest: Manifest) -> list[str]:
     return [note.detail for note in manifest.notes if note.reason == NO_FIGURE]
 
@@ -118,6 +131,14 @@ def test_two_streams_are_also_timed_as_one(tmp_path: Path, device: torch.device)
     with torch.no_grad():
         alone = sum(graph_us(partial(branch, x), device) for branch in (model.main, model.side))
     assert found[ONE_STREAM] == pytest.approx(alone, rel=0.2)
+    assert [t.role for t in manifest.traces] == ["context", "sequence", "streams"]
+    runs = kernels_by_run(tmp_path / STREAMS_TRACE)
+    assert len(runs) == RUNS
+    for kernels in runs:
+        assert len(kernels) == 2 * (KERNELS + 1) + 1
+        assert len({stream for _, _, stream in kernels}) == 2
+        busy = sum(end - start for start, end, _ in kernels)
+        assert busy > 1.2 * (max(k[1] for k in kernels) - min(k[0] for k in kernels))
 
 
 def test_a_graphed_training_step_on_two_streams_too(tmp_path: Path, device: torch.device) -> None:
@@ -133,6 +154,7 @@ def test_one_stream_has_no_such_figure_and_no_note(tmp_path: Path, device: torch
     _, manifest = recorded(tmp_path, device, in_line)
     assert "bare" in bare(manifest)
     assert ONE_STREAM not in bare(manifest)
+    assert [t.role for t in manifest.traces] == ["context", "sequence"]
     assert notes(manifest) == []
 
 
