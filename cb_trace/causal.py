@@ -9,8 +9,9 @@ import polars as pl
 
 from cb_trace import analysis, attribution
 from cb_trace.analysis.changes import Answer, Change, changed_cost, changed_step
-from cb_trace.analysis.marginal import Scaled, scaled_steps
+from cb_trace.analysis.marginal import scaled_steps
 from cb_trace.analysis.residency import cache_of
+from cb_trace.analysis.scaled import Scaled
 from cb_trace.analysis.speedups import predicted_speedups
 from cb_trace.bundle import Deployment, Note
 from cb_trace.bundle_frames import note_frame
@@ -29,6 +30,7 @@ def append_predictions(
     bare: Mapping[Deployment, analysis.BareStep],
     device_type: str | None,
     sequence: pl.DataFrame | None,
+    streams: pl.DataFrame | None,
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Fill tables ``overhead``, ``marginal`` and ``speedup``; the rows of the latter two."""
     run.progress("marginal costs")
@@ -37,7 +39,7 @@ def append_predictions(
     steps: dict[Deployment, list[analysis.Program]] = {}
     if not on_cpu:
         steps = deployed_programs(context, list(bare))
-    parts = analysis.with_together(parts, steps, bare, analysis.times_alone(sequence))
+    parts = analysis.with_together(parts, steps, bare, analysis.times_alone(sequence), streams)
     if "eager" in steps:
         overheads = analysis.host_overheads(steps["eager"], parts, run_id=context.run_id)
         run.append("overhead", overheads)
@@ -125,6 +127,22 @@ def append_sequence(run: Ingest, context: Context, traces: Sequence[int]) -> pl.
         reference = attribution.reference(in_turn.events, in_turn.found)
         times.append(attribution.sequence_times(found.events, reference))
         _note_overlap(run, found)
+    return pl.concat(times) if times else None
+
+
+def append_streams(run: Ingest, context: Context, traces: Sequence[int]) -> pl.DataFrame | None:
+    """Attribute profiled runs of the graph on several streams; when the step's kernels ran in them.
+
+    ``kernel_id, run, start_ns, dur_ns``, or None without such runs.
+    """
+    times = []
+    for trace_id in traces:
+        found = attribute(
+            run, events_of(run, trace_id), context.run_id, context.module, root_glue=True,
+            source=context,
+        )  # fmt: skip
+        reference = attribution.reference(context.events, context.found)
+        times.append(attribution.stream_times(found.events, reference))
     return pl.concat(times) if times else None
 
 

@@ -171,7 +171,7 @@ def _ingest_bundle(run: Ingest, source: Path) -> str:
     from cb_trace.analysis import without_elsewhere
     from cb_trace.bundle import open_bundle
     from cb_trace.bundle_frames import bundle_frames
-    from cb_trace.causal import append_predictions, append_sequence
+    from cb_trace.causal import append_predictions, append_sequence, append_streams
     from cb_trace.conduct_work import append_work
 
     bundle = open_bundle(source)
@@ -196,11 +196,12 @@ def _ingest_bundle(run: Ingest, source: Path) -> str:
     run.append("replay", replay)
     for context in contexts[:1]:
         sequence = append_sequence(run, context, loaded.get("sequence", [])[:1])
+        streams = append_streams(run, context, loaded.get("streams", [])[:1])
         split = analyse(run, context, device_type, frames.bare)
         marginal, speedup = append_predictions(
             run=run, context=context, split=split, replay=replay, host_span=frames.host_span,
             host_tour=frames.host_tour, speedup=frames.speedup, bare=frames.bare,
-            device_type=device_type, sequence=sequence,
+            device_type=device_type, sequence=sequence, streams=streams,
         )  # fmt: skip
         _compare(
             run=run, context=context, split=split, replay=replay, sequence=sequence,

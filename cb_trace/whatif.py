@@ -13,9 +13,10 @@ import polars as pl
 
 from cb_trace import analysis, attribution
 from cb_trace.analysis.changes import Answer, Change, Kind, changed_cost, changed_step
-from cb_trace.analysis.marginal import Scaled, scaled_steps
+from cb_trace.analysis.marginal import scaled_steps
 from cb_trace.analysis.overheads import pooled, with_overheads
 from cb_trace.analysis.residency import cache_of
+from cb_trace.analysis.scaled import Scaled
 from cb_trace.bundle import Deployment
 from cb_trace.bundle_frames import table_frame
 from cb_trace.errors import CbTraceError
@@ -210,12 +211,13 @@ class _Recorded:
     graph: analysis.StepEvents
     parts: analysis.Parts
     alone_ns: dict[int, float]  # of kernels of a step on several streams, by the sequence run
+    streams: pl.DataFrame | None  # when they ran in profiled runs of its graph
 
     def scaled(self) -> dict[Deployment, Scaled]:
         """The programs of each deployment that was timed bare, scaled to it."""
         events = {"eager": self.eager, "graph": self.graph}
         steps = {name: analysis.programs(events[name]) for name in self.bare}
-        parts = analysis.with_together(self.parts, steps, self.bare, self.alone_ns)
+        parts = analysis.with_together(self.parts, steps, self.bare, self.alone_ns, self.streams)
         return {
             name: scaled_steps(steps[name], name, target, parts)
             for name, target in self.bare.items()
@@ -253,7 +255,8 @@ def _recorded(connection: DuckDBPyConnection, run_id: str, module: pl.DataFrame)
         )
     )
     alone_ns = _times_alone(connection, run_id, recorded, events)
-    return _Recorded(bare, eager, events, parts, alone_ns)
+    streams = _stream_times(connection, run_id, recorded, events)
+    return _Recorded(bare, eager, events, parts, alone_ns, streams)
 
 
 def _times_alone(
@@ -269,6 +272,17 @@ def _times_alone(
     reference = attribution.reference(in_turn, attributed)
     times = attribution.sequence_times(_trace_events(connection, sequence), reference)
     return analysis.times_alone(times)
+
+
+def _stream_times(
+    connection: DuckDBPyConnection, run_id: str, recorded: int, found: analysis.StepEvents
+) -> pl.DataFrame | None:
+    streams = _trace(connection, run_id, "streams")
+    if streams is None:
+        return None
+    attributed = attribution.Attributed(found.module_call, found.kernel_module)
+    reference = attribution.reference(_trace_events(connection, recorded), attributed)
+    return attribution.stream_times(_trace_events(connection, streams), reference)
 
 
 def _trace_events(connection: DuckDBPyConnection, trace_id: int) -> attribution.TraceEvents:

@@ -93,7 +93,7 @@ def eager_scale(
     """
     factors = measured(program, in_step(program, host), spent_ns or {}, others)
     program, longest_start = bare_host(program, factors)
-    lengths = partial(_lengths, program, together=together)
+    lengths = partial(step_lengths, program, together=together)
     scale = Scale(program=program, host=1.0, device=1.0, gap=1.0, together=together)
     if bare_ns is None:
         return scale
@@ -121,7 +121,7 @@ def _to_bare(
         def devices(tried: FloatArray) -> FloatArray:
             return lengths(host=times, device=tried, gap=tried)
 
-        device = _solve(devices, bare_ns, 0.0, _above(devices, bare_ns, 1.0))
+        device = solve(devices, bare_ns, 0.0, _above(devices, bare_ns, 1.0))
         return replace(scale, host=times, device=device, gap=device)
 
     def hosts(tried: FloatArray) -> FloatArray:
@@ -132,20 +132,20 @@ def _to_bare(
 
     # Where clocks told the host's time, it is the gaps: a profiler makes those longer too.
     if watched and given > bare_ns >= float(gaps(np.zeros(1))[0]):
-        return replace(scale, gap=_solve(gaps, bare_ns, 0.0, 1.0))
+        return replace(scale, gap=solve(gaps, bare_ns, 0.0, 1.0))
     if given > bare_ns or _host_bounds(program, hosts):
-        return replace(scale, host=_solve(hosts, bare_ns, 0.0, _above(hosts, bare_ns, 1.0)))
+        return replace(scale, host=solve(hosts, bare_ns, 0.0, _above(hosts, bare_ns, 1.0)))
 
     def starts(tried: FloatArray) -> FloatArray:
         return lengths(start=tried)
 
     if float(starts(np.array([longest_start]))[0]) >= bare_ns:
-        return replace(scale, start_ns=_solve(starts, bare_ns, 0.0, longest_start))
+        return replace(scale, start_ns=solve(starts, bare_ns, 0.0, longest_start))
 
     def late_hosts(tried: FloatArray) -> FloatArray:
         return lengths(host=tried, start=longest_start)
 
-    times = _solve(late_hosts, bare_ns, 1.0, _above(late_hosts, bare_ns, 1.0))
+    times = solve(late_hosts, bare_ns, 1.0, _above(late_hosts, bare_ns, 1.0))
     return replace(scale, host=times, start_ns=longest_start)
 
 
@@ -259,16 +259,16 @@ def graph_scale(
         if found is not None:
             return found
     if program.streams > 1 and together is None:
-        apart = _apart(partial(_lengths, program, host=0.0, gap=gap_ns), bare_ns)
+        apart = _apart(partial(step_lengths, program, host=0.0, gap=gap_ns), bare_ns)
         if apart is not None:
             return replace(scale, together=1.0 - apart)
-    lengths = partial(_lengths, program, host=0.0, together=shared)
+    lengths = partial(step_lengths, program, host=0.0, together=shared)
     if float(lengths(gap=np.zeros(1))[0]) > bare_ns:
-        device = _solve(lambda d: lengths(device=d, gap=0.0), bare_ns, 0.0, 1.0)
+        device = solve(lambda d: lengths(device=d, gap=0.0), bare_ns, 0.0, 1.0)
         return replace(scale, device=device, gap=0.0)
     most = float(max(bare_ns, 1))
     several = program.kernel_ns.size > 1
-    gap = _solve(lambda g: lengths(gap=g), bare_ns, 0.0, most) if several else 0.0
+    gap = solve(lambda g: lengths(gap=g), bare_ns, 0.0, most) if several else 0.0
     return replace(scale, gap=gap)
 
 
@@ -282,13 +282,13 @@ def _beside_one_stream(scale: Scale, bare_ns: int, one_stream_ns: int) -> Scale 
     in_turn = replace(program, stream=np.zeros_like(program.stream), needs={})
 
     def serial(together: FloatArray) -> tuple[FloatArray, FloatArray]:
-        own = np.maximum(_lengths(in_turn, host=0.0, gap=0.0, together=together), 1.0)
+        own = np.maximum(step_lengths(in_turn, host=0.0, gap=0.0, together=together), 1.0)
         gap = np.maximum(one_stream_ns - own, 0.0) / (program.kernel_ns.size - 1)
         return np.minimum(one_stream_ns / own, 1.0), gap
 
     def lengths(together: FloatArray) -> FloatArray:
         device, gap = serial(together)
-        return _lengths(program, host=0.0, device=device, gap=gap, together=together)
+        return step_lengths(program, host=0.0, device=device, gap=gap, together=together)
 
     apart = _apart(lengths, bare_ns)
     if apart is None:
@@ -309,7 +309,7 @@ def _apart(lengths: Callable[..., FloatArray], bare_ns: int) -> float | None:
     least, most = aparts(np.array([0.0, MOST_APART]))
     if not least - NEAR_RATIO * bare_ns <= bare_ns <= most:
         return None
-    return 0.0 if bare_ns <= least else _solve(aparts, bare_ns, 0.0, MOST_APART)
+    return 0.0 if bare_ns <= least else solve(aparts, bare_ns, 0.0, MOST_APART)
 
 
 def together_in(programs: Sequence[Program], alone_ns: Mapping[int, float]) -> float | None:
@@ -341,7 +341,7 @@ def together_in(programs: Sequence[Program], alone_ns: Mapping[int, float]) -> f
     return float(tried[int(np.argmin(np.abs(np.array(made) - alone)))])
 
 
-def _lengths(
+def step_lengths(
     program: Program,
     *,
     host: FloatArray | float = 1.0,
@@ -367,7 +367,7 @@ def _above(length: Callable[[FloatArray], FloatArray], target: float, low: float
     return high
 
 
-def _solve(
+def solve(
     length: Callable[[FloatArray], FloatArray], target: float, low: float, high: float
 ) -> float:
     """The largest factor at which a length that rises with it is at most the target."""

@@ -35,7 +35,11 @@ def longest_alone(replay: pl.DataFrame, inner: pl.DataFrame) -> dict[int, float]
 
 
 def with_carried(
-    program: Program, alone_ns: Mapping[int, float], likes: Mapping[int, int] | None = None
+    program: Program,
+    alone_ns: Mapping[int, float],
+    likes: Mapping[int, int] | None = None,
+    *,
+    graph: bool = False,
 ) -> Program:
     """The program that knows which kernels take longer for what ran before them.
 
@@ -44,6 +48,7 @@ def with_carried(
     is the next on the stream that is long enough to have it.
 
     :param likes: by module_id the number of a group that is alike in work and sizes.
+    :param graph: streams start together, so that what another one had before it runs beside it.
     """
     weight = program.share * program.kernel_ns[program.share_kernel]
     in_step: FloatArray = np.bincount(program.share_owner, weight, len(program.owners)).astype(
@@ -58,7 +63,8 @@ def with_carried(
             continue
         kernels = program.share_kernel[mine]
         longest = int(kernels[np.argmax(weight[mine])])
-        if program.beside[kernels, 0].min() == 1.0:  # else it is those beside it
+        alone = program.beside[kernels, 0].min() == 1.0  # else it is those beside it
+        if alone and not (graph and _first_here(program, longest)):
             carried[longest] = (excess, _heirs(program, longest, excess))
     return replace(program, carried=carried) if carried else program
 
@@ -85,6 +91,11 @@ def _usual(
             middle = float(np.median(in_step[ones]))
             found |= {row: min(middle, found.get(row, middle)) for row in ones}
     return found
+
+
+def _first_here(program: Program, kernel: int) -> bool:
+    """Whether the one launched before it is on another stream."""
+    return kernel > 0 and bool(program.stream[kernel - 1] != program.stream[kernel])
 
 
 def _heirs(program: Program, kernel: int, excess: float) -> tuple[int, ...]:

@@ -21,8 +21,9 @@ import numpy as np
 import polars as pl
 
 from cb_trace.analysis.calibrate import Scale
-from cb_trace.analysis.marginal import STEP, Scaled, removed
+from cb_trace.analysis.marginal import STEP, removed
 from cb_trace.analysis.program import Program
+from cb_trace.analysis.scaled import Scaled
 from cb_trace.analysis.shares import ancestors
 from cb_trace.analysis.simulate import simulate
 from cb_trace.analysis.stats import IntArray
@@ -66,17 +67,27 @@ def changed_step(scaled: Scaled, changes: Sequence[Change], module: pl.DataFrame
     tree = _Tree(module)
     now = [scale.step_ns() for scale in scaled.middle]
     then = [_length(scale, changes, tree, best=False) for scale in scaled.middle]
-    every: list[tuple[float, float]] = []
-    for scale in (*scaled.middle, *scaled.bounds):
-        lengths = [_length(scale, changes, tree, best=best) for best in (True, False)]
-        if any(change.kind == "overlap" for change in changes):
-            rest = [change for change in changes if change.kind != "overlap"]
-            lengths.append(_length(scale, rest, tree, best=False))
-        every += [(length, scale.step_ns() - length) for length in lengths]
-    lost = np.median(np.subtract(now, then))
-    (low, saved_low), (high, saved_high) = np.min(every, axis=0), np.max(every, axis=0)
-    figures = (np.median(now), np.median(then), low, high, lost, saved_low, saved_high)
-    return Answer(*(round(float(ns)) for ns in figures))
+    left = [
+        np.array([_lengths(scale, changes, tree) for scale in side])
+        for side in (scaled.middle, *scaled.sides)
+    ]
+    low, high = scaled.span(left)  # one a case, as are those of the saved ones
+    whole = [
+        np.array([[scale.step_ns()] for scale in side]) for side in (scaled.middle, *scaled.sides)
+    ]
+    least, most = scaled.span([a - b for a, b in zip(whole, left, strict=True)])
+    figures = scaled.figure(np.array([now, then, np.subtract(now, then)]).T)
+    bounds = (low.min(), high.max(), figures[2], least.min(), most.max())
+    return Answer(*(round(float(ns)) for ns in (*figures[:2], *bounds)))
+
+
+def _lengths(scale: Scale, changes: Sequence[Change], tree: _Tree) -> list[float]:
+    """The step under the changes in every case that they leave open: as many for every program."""
+    found = [_length(scale, changes, tree, best=best) for best in (True, False)]
+    if any(change.kind == "overlap" for change in changes):
+        rest = [change for change in changes if change.kind != "overlap"]
+        found.append(_length(scale, rest, tree, best=False))
+    return found
 
 
 def changed_cost(

@@ -3,13 +3,14 @@
 The step is simulated as it is and without the module's host work and kernels (children included);
 the difference is the marginal cost (DESIGN, section 5). On a CPU nothing runs beside anything, so
 there it is the cost. Every profiled step is simulated for the bare step and both its bounds; the
-figure is the median over steps at the bare step, the bounds are the least and the most of all.
+figure is the median over steps at the bare step, the bounds are the least and the most of all. Of a
+graph on several streams its profiled runs take the steps' place (:mod:`scaled`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -17,8 +18,11 @@ import polars as pl
 from cb_trace.analysis.calibrate import Scale, eager_scale, graph_scale, in_company, together_in
 from cb_trace.analysis.carried import with_carried
 from cb_trace.analysis.costs import bounded_parts, owned_parts
+from cb_trace.analysis.host_cold import HostCold
+from cb_trace.analysis.meeting import as_met, met_scales
 from cb_trace.analysis.parts import Parts
 from cb_trace.analysis.program import Owner, Program
+from cb_trace.analysis.scaled import Scaled
 from cb_trace.analysis.shares import ancestors, with_step_phase
 from cb_trace.analysis.simulate import simulate
 from cb_trace.analysis.stats import BareStep, FloatArray, Interval
@@ -33,29 +37,28 @@ STEP = "step"
 Removal = tuple[int, str]  # module_id, phase; phase ``step``: all of them
 
 
-@dataclass(frozen=True, slots=True)
-class Scaled:
-    """The programs of one deployment, at the bare step and at both its bounds."""
-
-    middle: Sequence[Scale]
-    bounds: Sequence[Scale]
-
-
 def scaled_steps(
     steps: Sequence[Program], deployment: Deployment, bare: BareStep | None, parts: Parts
 ) -> Scaled:
-    """Scale the programs of profiled steps to a deployment's bare step."""
+    """Scale the programs of profiled steps to a deployment's bare step.
+
+    Of a graph on several streams those of its profiled runs, where there are any.
+    """
+    graph = deployment == "graph"
+    met = parts.met if graph else None
+
+    def whole(scale: Scale, cold: HostCold | None = None) -> Scale:
+        return replace(scale, residency=parts.residency, cold=cold)
 
     def one(program: Program, bare_ns: int | None) -> Scale:
-        bare_eager = deployment == "eager" and bare_ns is not None
-        cold = parts.cold if bare_eager else None  # it is read off the bare step
-        return replace(scaled(program, bare_ns), residency=parts.residency, cold=cold)
+        # Cold code of the host is read off the bare step.
+        return whole(scaled(program, bare_ns), None if graph or bare_ns is None else parts.cold)
 
     def scaled(program: Program, bare_ns: int | None) -> Scale:
-        program = with_carried(program, parts.alone_ns, parts.likes)
+        program = with_carried(program, parts.alone_ns, parts.likes, graph=graph)
         # A prediction from parts must not have seen the bare step: what was fitted to it is none.
         known = parts.together if bare_ns is not None or not parts.fitted else None
-        if deployment == "graph":
+        if graph:
             return graph_scale(program, bare_ns, parts.gap_ns, known, parts.one_stream_ns)
         together = 1.0 if known is None else known
         host = parts.host(program.owners)
@@ -64,13 +67,18 @@ def scaled_steps(
             return eager_scale(program, None, host, together, parts.toured_ns, others=others)
         return eager_scale(program, bare_ns, host, together, parts.spent_ns)
 
+    def side(bare_ns: int) -> list[Scale]:
+        if met is not None:
+            known = [with_carried(p, parts.alone_ns, parts.likes, graph=True) for p in met.programs]
+            gap = met.gap_ns(parts.one_stream_ns)
+            scales = met_scales(known, bare_ns, parts.gap_ns if gap is None else gap)
+            return [whole(scale) for scale in scales]
+        return [one(program, bare_ns) for program in steps]
+
     if bare is None:
-        return Scaled([one(program, None) for program in steps], [])
+        return Scaled([one(program, None) for program in steps])
     sides = sorted({bare.low_ns, bare.high_ns} - {bare.median_ns})
-    return Scaled(
-        [one(program, bare.median_ns) for program in steps],
-        [one(program, side) for program in steps for side in sides],
-    )
+    return Scaled(side(bare.median_ns), [side(ns) for ns in sides], met=met is not None)
 
 
 def with_together(
@@ -78,12 +86,15 @@ def with_together(
     steps: Mapping[Deployment, Sequence[Program]],
     bare: Mapping[Deployment, BareStep],
     alone_ns: Mapping[int, float],
+    runs: pl.DataFrame | None = None,
 ) -> Parts:
     """The parts with how much kernels that run at once slow each other, where that is to be had.
 
-    From the recorded steps where kernels ran at once, against the sequence run (``alone_ns``, by
-    kernel_id); else from the bare step as a CUDA graph, which runs at once what the recorded one
-    had no time to. That is fitted to the bare step, and no part that it can be predicted from.
+    With profiled ``runs`` of the graph (:func:`as_met`) also what each kernel lost in them. One
+    figure for all is from the recorded steps where kernels ran at once, against the sequence run
+    (``alone_ns``, by kernel_id); else from the bare step as a CUDA graph, which runs at once what
+    the recorded one had no time to. That is fitted to the bare step, and no part that it can be
+    predicted from.
     """
     several = {d: [p for p in programs if p.streams > 1] for d, programs in steps.items()}
     recorded = [program for programs in several.values() for program in programs]
@@ -98,7 +109,8 @@ def with_together(
             for p in several["graph"]
         ]
         together = float(np.median(found))
-    return replace(parts, together=together, fitted=fitted)
+    met = as_met(recorded, runs, alone_ns)
+    return replace(parts, together=together, fitted=fitted, met=met)
 
 
 def marginal_costs(
@@ -164,9 +176,11 @@ def _marginal_rows(
     run_id: str,
     deployment: str,
 ) -> Iterable[tuple[object, ...]]:
-    middle = np.stack([_lost(scale, wanted, module) for scale in scaled.middle])
-    every = np.concatenate([middle, *(_lost(s, wanted, module)[None] for s in scaled.bounds)])
-    figures = zip(np.median(middle, axis=0), every.min(axis=0), every.max(axis=0), strict=True)
+    lost = [
+        np.stack([_lost(scale, wanted, module) for scale in side])
+        for side in (scaled.middle, *scaled.sides)
+    ]
+    figures = zip(scaled.figure(lost[0]), *scaled.span(lost), strict=True)
     for (module_id, phase), figure in zip(wanted, figures, strict=True):
         rounded = (round(float(ns)) for ns in figure)
         yield run_id, module_id, phase, deployment, MARGINAL, *rounded

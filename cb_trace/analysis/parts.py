@@ -17,6 +17,7 @@ from cb_trace.analysis.host_alone import (
     run_inside,
 )
 from cb_trace.analysis.host_cold import HostCold, host_cold
+from cb_trace.analysis.meeting import Met
 from cb_trace.analysis.program import Owner
 from cb_trace.analysis.residency import Residency, residency
 from cb_trace.analysis.stats import FloatArray, interval_stats
@@ -71,6 +72,7 @@ class Parts:
     isolation_ns: Mapping[str, int] = field(default_factory=dict)  # innermost alone, by phase
     # The bare graph of a step on several streams with all on one; no figure of modules alone.
     one_stream_ns: int | None = None
+    met: Met | None = None  # profiled runs of that step's graph; no figure of modules alone
 
     def host(self, owners: Sequence[Owner]) -> FloatArray:
         """Factors on each owner's profiled host work, shape (owners, 2): in operators, and between.

@@ -24,6 +24,15 @@ GENERATED = "inductor"  # how kernels of compiled code are given to modules
 NOBODY: Owner = (None, "")  # work that no module can be given; always the first owner
 
 
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What a kernel loses beside others: which those are, ns by each, and who loses it instead."""
+
+    others: IntArray
+    ns: FloatArray
+    heirs: tuple[int, ...] = ()  # kernels of its stream; the first of them that is there
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
     """What the host does in order (items), and the kernels it starts.
@@ -57,6 +66,7 @@ class Program:
     share: FloatArray
     # What a kernel takes for what ran before it, ns, and the kernels that may take that over.
     carried: Mapping[int, tuple[float, tuple[int, ...]]] = field(default_factory=dict)
+    lost: Mapping[int, Loss] = field(default_factory=dict)  # by kernel, which takes it on top
 
     @property
     def streams(self) -> int:
@@ -272,4 +282,5 @@ def without_host(program: Program) -> Program:
         share_owner=program.share_owner,
         share=program.share,
         carried=program.carried,
+        lost=program.lost,
     )

@@ -119,7 +119,17 @@ def _kernels(program: Program, variants: Variants) -> tuple[FloatArray, npt.NDAr
     alone = program.beside @ speed(many, variants.together)  # of its length, had it run alone
     took *= program.kernel_ns[:, None] * alone
     _hand_over(program, took, there > 0)
+    _lose(program, took, there)
     return took, there > 0
+
+
+def _lose(program: Program, took: FloatArray, there: FloatArray) -> None:
+    """Add what kernels lose beside those that are there; in proportion to how much of those is."""
+    for kernel, loss in program.lost.items():
+        ns = loss.ns @ np.minimum(there[loss.others], 1.0)
+        for one in (kernel, *loss.heirs):
+            took[one] += ns * (there[one] > 0)
+            ns = ns * (there[one] <= 0)
 
 
 def _hand_over(program: Program, took: FloatArray, there: npt.NDArray[np.bool_]) -> None:

@@ -15,7 +15,7 @@ from cb_trace.attribution.evidence import Evidence, Reference
 from cb_trace.attribution.foreign import capture_modules, foreign_modules
 from cb_trace.attribution.graphs import captured, reference
 from cb_trace.attribution.replays import link_replays
-from cb_trace.attribution.serial import sequence_times, serial
+from cb_trace.attribution.serial import sequence_times, serial, stream_times
 from cb_trace.attribution.shares import split_by_shares
 
 __all__ = [
@@ -34,4 +34,5 @@ __all__ = [
     "sequence_times",
     "serial",
     "split_by_shares",
+    "stream_times",
 ]

@@ -88,6 +88,27 @@ def paired(kernels: pl.DataFrame, source: Reference) -> pl.DataFrame:
     return pl.concat(parts).unique("kernel_id", keep="first", maintain_order=True)
 
 
+def paired_on_streams(kernels: pl.DataFrame, source: Reference) -> pl.DataFrame:
+    """As :func:`paired`, where several streams ran: ``kernel_id, from_id``.
+
+    A graph's branches may run on other streams than what was captured, so that no stream is like
+    one of the reference. What is left goes by order: alike kernels of the reference that are all
+    on one of its streams follow one another in every run, wherever that is.
+    """
+    left, right = _tokens(kernels, source.kernel)
+    on_one = right.filter(pl.col("stream").n_unique().over("token") == 1)
+    of_run = left.with_columns(
+        turn=pl.int_range(pl.len()).over("step", "token"), many=pl.len().over("step", "token")
+    )
+    partner = on_one.select(
+        "token", from_id="kernel_id", turn=pl.int_range(pl.len()).over("token"),
+        many=pl.len().over("token"),
+    )  # fmt: skip
+    in_turn = of_run.join(partner, on=["token", "turn", "many"]).select("kernel_id", "from_id")
+    certain = paired(kernels, source).select("kernel_id", "from_id")
+    return pl.concat([certain, in_turn]).unique("kernel_id", keep="first", maintain_order=True)
+
+
 def _by_node(left: pl.DataFrame, right: pl.DataFrame) -> pl.DataFrame:
     """Partners by graph node id; the token must fit as well."""
     once = right.drop_nulls("graph_node_id").filter(~pl.col("graph_node_id").is_duplicated())

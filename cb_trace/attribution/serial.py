@@ -1,4 +1,4 @@
-"""The sequence run by the step it repeats: the kernels of one stream in the order of launches."""
+"""Runs of a graph by the step they repeat: on one stream, in the order of launches, and on all."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import polars as pl
 
 from cb_trace.attribution.events import TraceEvents
 from cb_trace.attribution.evidence import Reference
-from cb_trace.attribution.graphs import paired
+from cb_trace.attribution.graphs import paired, paired_on_streams
 
 
 def serial(events: TraceEvents) -> TraceEvents:
@@ -37,3 +37,16 @@ def sequence_times(sequence: TraceEvents, reference: Reference) -> pl.DataFrame:
     inside = sequence.kernel.drop_nulls("step")
     pairs = paired(inside, reference).select("kernel_id", "from_id")
     return pairs.join(inside, on="kernel_id").select(kernel_id="from_id", run="step", ns="dur_ns")
+
+
+def stream_times(streams: TraceEvents, reference: Reference) -> pl.DataFrame:
+    """When the step's kernels ran in runs of its graph: ``kernel_id, run, start_ns, dur_ns``.
+
+    As :func:`sequence_times`; the reference is the step as it was recorded.
+    """
+    inside = streams.kernel.drop_nulls("step")
+    return (
+        paired_on_streams(inside, reference)
+        .join(inside, on="kernel_id")
+        .select("start_ns", "dur_ns", kernel_id="from_id", run="step")
+    )

@@ -10,9 +10,10 @@ import polars as pl
 import pytest
 
 from cb_trace.analysis.changes import Change, changed_step
-from cb_trace.analysis.marginal import Scaled, scaled_steps
+from cb_trace.analysis.marginal import scaled_steps
 from cb_trace.analysis.parts import Measured, Parts, isolated_parts
 from cb_trace.analysis.residency import Residency, cache_of, residency
+from cb_trace.analysis.scaled import Scaled
 from cb_trace.analysis.stats import Interval
 from tests.analysis.test_simulate import begun, device_chain, lost, run, stepped
 from tests.analysis.timelines import LIST, MODULE, ROOT, A, B, C, D, Timeline
