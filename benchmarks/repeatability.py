@@ -7,7 +7,8 @@ Every recording is a process of its own (``cb-trace profile … -o OUT/N.zip``);
 already are not made again. Printed are: how long each took, how far modules of more than 1 % of
 the step differ between recordings, alone and in the step; kernel time of large matrix products
 alone against in the step; how often the step's kernel time of a small module lies between hot and
-cold. Needs torch, click and rich to record, and nothing to read.
+cold. Small is what fits the last-level cache: of what does not, hot is cold. Needs torch, click and
+rich to record, and nothing to read.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ class Kernels:
     path: str
     class_name: str
     holds_others: bool
+    fits: bool  # what crosses its border is no more than the last-level cache
     step: float
     hot: list[int]
     cold: list[int]
@@ -143,6 +145,11 @@ def _kernels(bundle: Bundle) -> Iterator[Kernels]:
                 alone |= replayed(json.loads(gzip.decompress(file.read_bytes()))["traceEvents"])
     classes = {m.path: m.class_name for m in manifest.modules}
     parents = {m.parent for m in manifest.modules}
+    cache = manifest.run.l2_bytes or 0
+    crosses: dict[str, int] = {}
+    for cost in manifest.costs:
+        if cost.phase == "forward":
+            crosses[cost.path] = max(crosses.get(cost.path, 0), cost.bytes_compulsory)
     by_call: dict[tuple[str, int], dict[str, list[int]]] = {}
     for record in manifest.replays:
         if record.phase == "forward" and record.measured_id in alone:
@@ -151,9 +158,9 @@ def _kernels(bundle: Bundle) -> Iterator[Kernels]:
     for (path, index), sides in by_call.items():
         inside = seen.get((path, index))
         if inside and inside.ns and {"hot", "cold"} <= set(sides) and min(sides["hot"]):
-            holds = path in parents
+            holds, fits = path in parents, crosses.get(path, 0) <= cache
             step = median(inside.ns)
-            yield Kernels(path, classes[path], holds, step, sides["hot"], sides["cold"])
+            yield Kernels(path, classes[path], holds, fits, step, sides["hot"], sides["cold"])
 
 
 def replayed(events: Sequence[dict[str, Any]]) -> dict[int, list[int]]:
@@ -242,20 +249,25 @@ def _products(found: Sequence[Recorded]) -> Iterator[str]:
 
 
 def _bracket(found: Sequence[Recorded]) -> Iterator[str]:
-    """Modules that hold no other and are no large product: is the step between hot and cold?"""
-    small = [
+    """Modules that hold no other and are no large product, by whether the cache matters to them."""
+    others = [
         k
         for one in found
         for k in one.kernels
         if not k.holds_others and not (k.class_name in MATRIX and k.step >= LARGE_NS)
     ]
-    if not small:
-        return
+    large = [k for k in others if not k.fits]
+    for what, some in (("small", [k for k in others if k.fits]), ("larger than the cache", large)):
+        if some:
+            yield from _between(what, some)
+
+
+def _between(what: str, small: Sequence[Kernels]) -> Iterator[str]:
     medians = sum(median(k.hot) <= k.step <= median(k.cold) for k in small)
     calls = sum(min(k.hot) <= k.step <= max(k.cold) for k in small)
     near = sum(min(k.hot) * 0.97 <= k.step <= max(k.cold) * 1.03 for k in small)
     yield (
-        f"small modules: the step lies between hot and cold for {calls / len(small):.0%} of "
+        f"{what} modules: the step lies between hot and cold for {calls / len(small):.0%} of "
         f"{len(small)} ({medians / len(small):.0%} between the medians, {near / len(small):.0%} "
         "within 3 %)"
     )
