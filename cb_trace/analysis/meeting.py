@@ -141,7 +141,8 @@ def _met(
 ) -> list[Program]:
     ready = np.stack([_ready(program, *run) for run in zip(start, end, strict=True)])
     first = np.unique(program.stream, return_index=True)[1]
-    usual = np.full(program.stream.size, float(np.median(np.delete(start - ready, first, axis=1))))
+    late = np.delete(start - ready, first, axis=1)
+    usual = np.full(program.stream.size, float(np.median(late)) if late.size else 0.0)
     usual[first] = 0.0
     runs = [_Run(*run) for run in zip(start, end, np.minimum(ready + usual, start), strict=True)]
     meetings = [
