@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cb_trace.analysis.calibrate import graph_scale, together_in
-from cb_trace.analysis.marginal import scaled_steps, with_together
+from cb_trace.analysis.marginal import SHARING, scaled_steps, with_together
 from cb_trace.analysis.parts import Parts
 from cb_trace.analysis.sharing import Shared, beside, last_end
 from cb_trace.analysis.stats import BareStep, Interval
@@ -179,7 +179,7 @@ def test_a_prediction_from_parts_has_not_seen_what_was_fitted_to_the_step() -> N
     steps = stepped(forked(at_once=False))
     found = with_together(parts, {"graph": steps}, bare, {})
     for deployment in ("graph", "eager"):
-        assert scaled_steps(steps, deployment, None, found).middle[0].together == 1.0
+        assert scaled_steps(steps, deployment, None, found).middle[0].together == SHARING
     (scale,) = scaled_steps(steps, "graph", bare["graph"], found).middle
     assert scale.together == pytest.approx(0.5, abs=1e-4)
     measured = replace(found, fitted=False)
