@@ -82,3 +82,44 @@ def test_of_likes_the_middle_one_is_usual() -> None:
     assert with_carried(program, {}, {B: 1, D: 1}).carried == {}  # two tell nothing
     assert with_carried(program, {B: 80_000.0}, likes).carried == carried
     assert with_carried(program, {B: 60_000.0}, likes).carried == {2: (33_000.0, ())}
+
+
+def test_in_a_graph_what_another_stream_had_before_it_runs_beside_it() -> None:
+    """There the first kernel of a branch is not after what the host launched before it."""
+    timeline = begun(12_000)
+    run(timeline, D, 2_000, 4_000, 50_000, stream=8)
+    run(timeline, A, 4_000, 60_000, 55_000)
+    run(timeline, B, 6_000, 116_000, 93_000)
+    (program,) = stepped(timeline)
+    alone = {A: 47_000.0, B: 93_000.0}
+    assert with_carried(program, alone).carried == {1: (8_000.0, (2,))}
+    assert with_carried(program, alone, graph=True).carried == {}
+    # Of two kernels the longest tells: the second here, which comes after one of its own stream.
+    both = {A: 47_000.0, B: 80_000.0}
+    assert with_carried(program, both, graph=True).carried == {2: (13_000.0, ())}
+
+
+def test_a_branch_between_two_kernels_makes_the_second_a_first_one() -> None:
+    timeline = begun(12_000)
+    run(timeline, B, 2_000, 4_000, 50_000)
+    run(timeline, D, 4_000, 60_000, 20_000, stream=8)
+    run(timeline, A, 6_000, 90_000, 55_000)
+    (program,) = stepped(timeline)
+    assert with_carried(program, {A: 47_000.0}).carried == {2: (8_000.0, ())}
+    assert with_carried(program, {A: 47_000.0}, graph=True).carried == {}
+
+
+def test_in_a_graph_the_first_kernel_of_all_comes_after_the_step_before() -> None:
+    (program,) = stepped(products())
+    alone = {A: 47_000.0, B: 85_000.0}
+    expected = {0: (8_000.0, (2, 3)), 2: (8_000.0, (3,))}
+    assert with_carried(program, alone, graph=True).carried == expected
+
+
+def test_of_a_graph_s_marginal_costs_what_ran_beside_it_is_no_part() -> None:
+    timeline = begun(12_000)
+    run(timeline, D, 2_000, 4_000, 50_000, stream=8)
+    run(timeline, A, 4_000, 60_000, 55_000)
+    run(timeline, B, 6_000, 116_000, 93_000)
+    parts = Parts(alone_ns={A: 47_000.0}, graph_gap_ns=0.0)
+    assert lost(timeline, 148_000, "graph", parts)[A] == 55_000  # nobody takes 8 of it over
