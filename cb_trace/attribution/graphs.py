@@ -92,8 +92,9 @@ def paired_on_streams(kernels: pl.DataFrame, source: Reference) -> pl.DataFrame:
     """As :func:`paired`, where several streams ran: ``kernel_id, from_id``.
 
     A graph's branches may run on other streams than what was captured, so that no stream is like
-    one of the reference. What is left goes by order: alike kernels of the reference that are all
-    on one of its streams follow one another in every run, wherever that is.
+    one of the reference. What has no node id goes by order: alike kernels of the reference that
+    are all on one of its streams follow one another in every run, wherever that is. What
+    :func:`paired` has by order comes last: it may be another kernel that stands for the same.
     """
     left, right = _tokens(kernels, source.kernel)
     on_one = right.filter(pl.col("stream").n_unique().over("token") == 1)
@@ -105,8 +106,10 @@ def paired_on_streams(kernels: pl.DataFrame, source: Reference) -> pl.DataFrame:
         many=pl.len().over("token"),
     )  # fmt: skip
     in_turn = of_run.join(partner, on=["token", "turn", "many"]).select("kernel_id", "from_id")
-    certain = paired(kernels, source).select("kernel_id", "from_id")
-    return pl.concat([certain, in_turn]).unique("kernel_id", keep="first", maintain_order=True)
+    known = paired(kernels, source)
+    parts = [known.filter(method="graph_node"), in_turn, known]
+    every = pl.concat([part.select("kernel_id", "from_id") for part in parts])
+    return every.unique("kernel_id", keep="first", maintain_order=True)
 
 
 def _by_node(left: pl.DataFrame, right: pl.DataFrame) -> pl.DataFrame:
