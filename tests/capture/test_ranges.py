@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from cb_trace.capture import profiled as profiled_module
 from cb_trace.capture.profiled import profile_steps, profiled
 from cb_trace.capture.ranges import ModuleRanges
 from cb_trace.capture.tree import module_tree
@@ -83,6 +84,28 @@ def test_profiled_steps_hold_one_range_a_call(tmp_path: Path) -> None:
         assert inside(
             next(s for s in calls if path_of_range(s["name"]) == "branches.1.act"), branch
         )
+
+
+@pytest.mark.parametrize("back_to_back", [False, True])
+def test_steps_back_to_back_have_their_ranges_and_nothing_waits_between_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, back_to_back: bool
+) -> None:
+    order: list[str] = []
+    monkeypatch.setattr(profiled_module, "synchronize", lambda _: order.append("wait"))
+
+    def step() -> None:
+        order.append("step")
+        torch.ones(2).add(1)
+
+    target = tmp_path / "t.json.gz"
+    samples = profile_steps(step, CPU, steps=4, target=target, back_to_back=back_to_back)
+    found = slices(target)
+    assert [s["name"] for s in found] == [f"ProfilerStep#{number}" for number in range(4)]
+    for before, after in pairwise(found):
+        assert before["ts"] + before["dur"] <= after["ts"]
+    assert [sample > 0 for sample in samples] == [True] * 4
+    each = ["step"] if back_to_back else ["step", "wait"]
+    assert order == ["step", "wait", *each * 4, "wait"]  # at the end of all in any case
 
 
 class Shy(nn.Module):

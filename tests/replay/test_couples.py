@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from cb_trace.replay import couples as couples_module
-from cb_trace.replay.couples import Couples, young_garbage
+from cb_trace.replay.couples import Couples, calls_per_window, young_garbage
 from cb_trace.replay.graph import GraphCapture
 from cb_trace.replay.knockout import Knockout, KnockoutOptions
 from cb_trace.replay.pairs import Side
@@ -122,3 +122,41 @@ def test_collections_are_of_all_objects_again_after_an_error() -> None:
     with pytest.raises(KeyboardInterrupt):
         stopped()
     assert gc.get_freeze_count() <= before
+
+
+@pytest.mark.parametrize(
+    ("seconds", "couples", "calls"),
+    [
+        # A sample has 10 calls, so the shortest window has 4; a pair is 2 windows of 4 calls and 2
+        # before them, of 1 ms each: 12 ms. Every couple has two pairs.
+        (0.0, 1, 4),
+        (0.023, 1, 4),  # one pair
+        (0.047, 1, 4),  # three: none of the two can be twice as long
+        (0.048, 1, 8),
+        (0.048, 2, 4),  # of two couples four pairs
+        (0.096, 2, 8),
+        (0.119, 1, 16),
+        (0.144, 1, 24),
+        (9.0, 1, 24),  # six times, at the most
+        (9.0, 400, 4),
+    ],
+)
+def test_windows_of_a_pair_are_longer_where_there_is_time(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, couples: int, calls: int
+) -> None:
+    windows: list[int] = []
+
+    def window_ns(_run: Any, _device: torch.device, calls: int) -> int:
+        windows.append(calls)
+        return 1_000_000
+
+    monkeypatch.setattr(couples_module, "calls_per_sample", lambda *_: 10)
+    monkeypatch.setattr(couples_module, "window_ns", window_ns)
+    assert calls_per_window(lambda: None, CPU, couples, seconds) == calls
+    assert windows == [4]
+
+
+def test_a_run_that_takes_no_time_has_windows_of_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(couples_module, "calls_per_sample", lambda *_: 10_000)
+    monkeypatch.setattr(couples_module, "window_ns", lambda *_: 0)
+    assert calls_per_window(lambda: None, CPU, 1, 1.0) == 6 * 3_334
