@@ -103,10 +103,19 @@ def test_one_that_finds_no_room_loses_from_when_all_before_it_had_ended() -> Non
 def test_who_needs_another_stream_is_not_late_before_that_is_through() -> None:
     program = replace(two(), needs={2: (1,)})
     joined = [(0, 50), (0, 70), (72, 92)]
-    (found, *_) = met(program, joined, joined, joined, alone={0: 50, 1: 70, 2: 20})
-    assert found.kernel_ns.tolist() == [50, 70, 20]
-    assert found.lost == {}
+    (*_, found) = met(program, MET, MET, joined)
+    assert found.kernel_ns.tolist() == [50, 30, 20]
+    assert losses(found) == {1: ({0: 40}, ())}
     assert found.needs == {2: (1,)}
+    # Without that need it would have found no room from 52 to 70.
+    assert losses(met(two(), MET, MET, joined)[-1])[2] == ({1: 20}, ())
+
+
+def test_who_is_late_and_met_nobody_lost_nothing() -> None:
+    late = [(0, 60), (0, 40), (80, 100)]
+    (*_, found) = met(two(), MET, MET, late)
+    assert found.kernel_ns.tolist() == [50, 30, 20]  # the gap is that of the bare graph
+    assert 2 not in found.lost
 
 
 @pytest.mark.parametrize(("until", "lost"), [(5, 0), (6, 50)])
