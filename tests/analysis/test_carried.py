@@ -110,7 +110,8 @@ def test_a_branch_between_two_kernels_makes_the_second_a_first_one() -> None:
 
 
 def test_in_a_graph_the_first_kernel_of_all_comes_after_the_step_before() -> None:
-    (program,) = stepped(products())
+    timeline = products()
+    (program,) = stepped(run(timeline, D, 9_000, 222_000, 3_000, stream=8))
     alone = {A: 47_000.0, B: 85_000.0}
     expected = {0: (8_000.0, (2, 3)), 2: (8_000.0, (3,))}
     assert with_carried(program, alone, graph=True).carried == expected
