@@ -40,6 +40,10 @@ def append_predictions(
     if not on_cpu:
         steps = deployed_programs(context, list(bare))
     parts = analysis.with_together(parts, steps, bare, analysis.times_alone(sequence), streams)
+    if streams is not None and parts.met is None and not on_cpu:
+        detail = "too few of them have every kernel of a step, or it has too many"
+        note = Note(reason="profiled runs of the graph not used", detail=detail)
+        run.append("note", note_frame(context.run_id, [note], {}))
     if "eager" in steps:
         overheads = analysis.host_overheads(steps["eager"], parts, run_id=context.run_id)
         run.append("overhead", overheads)
@@ -139,7 +143,7 @@ def append_streams(run: Ingest, context: Context, traces: Sequence[int]) -> pl.D
     for trace_id in traces:
         found = attribute(
             run, events_of(run, trace_id), context.run_id, context.module, root_glue=True,
-            source=context,
+            source=context, on_streams=True,
         )  # fmt: skip
         reference = attribution.reference(context.events, context.found)
         times.append(attribution.stream_times(found.events, reference))

@@ -112,11 +112,13 @@ def attribute(
     root_glue: bool,
     evidence: attribution.Evidence | None = None,
     source: Context | None = None,
+    on_streams: bool = False,
     autograd: attribution.Backward | None = None,
 ) -> Context:
     """Give every kernel of a loaded trace its modules, and keep the rows.
 
-    :param source: what the trace's CUDA graphs were captured from.
+    :param source: what the trace's CUDA graphs were captured from; ``on_streams``: they ran on
+        several, whichever those were.
     :param autograd: the events' backward operators, where they have been found already.
     """
     from cb_trace import attribution
@@ -126,6 +128,7 @@ def attribute(
     first = next_id(run, "module_call", "call_id")
     if source is not None:
         reference = attribution.reference(source.events, source.found)
+        reference = replace(reference, on_streams=on_streams)
         evidence = replace(evidence, reference=reference)
     found = attribution.attribute(
         events, module, first_call_id=first, root_glue=root_glue, evidence=evidence,

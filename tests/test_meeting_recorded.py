@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -54,6 +54,8 @@ RUNS = [
     *replayed(0, (0, 90), (0, 90), (92, 15), second=21),  # the first: on an idle device
     *replayed(1, (0, 60), (0, 40), (62, 15), second=21),  # both lose 10
     *replayed(2, (0, 70), (0, 50), (72, 15), second=21),  # both lose 20
+    *replayed(3, (0, 60), (0, 40), (62, 15), second=21),
+    *replayed(4, (0, 70), (0, 50), (72, 15), second=21),
 ]
 
 
@@ -126,7 +128,7 @@ def test_kernels_of_the_runs_have_modules_and_are_not_of_the_step(profile: Path)
         "JOIN kernel_module USING (kernel_id) JOIN module USING (module_id) "
         "WHERE trace.role = 'streams' GROUP BY ALL ORDER BY kernel.name",
     )
-    assert named == [("add", "", 3), ("gemm", "fc", 3), ("last", "", 3)]
+    assert named == [("add", "", 5), ("gemm", "fc", 5), ("last", "", 5)]
     compared = rows(
         profile,
         "SELECT deployment, kernels, context_us, marginal_us FROM compare WHERE path = 'fc' "
@@ -149,3 +151,27 @@ def test_runs_that_are_not_of_the_step_tell_nothing(tmp_path: Path) -> None:
         found.append(saved)
     assert found[0] == found[1] == found[2]
     assert found[0][1][1] != 64_500
+
+
+@pytest.mark.parametrize("kind", ["fuse", "overlap"])
+def test_kernels_that_would_run_otherwise_do_not_lose_what_they_lost(
+    profile: Path, tmp_path: Path, kind: Literal["fuse", "overlap"]
+) -> None:
+    plain = ingested(tmp_path, None)
+    assert what_if(profile, [Wish(kind, "")]) == what_if(plain, [Wish(kind, "")])
+
+
+def test_a_kernel_whose_time_was_lost_makes_its_run_incomplete_and_a_note_says_so(
+    tmp_path: Path,
+) -> None:
+    lost = [{**e, "dur": 0} if e["name"] == "gemm" else e for e in RUNS]
+    profile = ingested(tmp_path, lost)
+    assert rows(profile, "SELECT reason FROM note WHERE reason LIKE '%not used'") == [
+        ("profiled runs of the graph not used",)
+    ]
+    assert rows(profile, MARGINAL)[1][1] != 0
+
+
+def test_every_kernel_of_the_runs_has_a_module(profile: Path) -> None:
+    found = rows(profile, "SELECT DISTINCT status FROM coverage WHERE role = 'streams'")
+    assert found == [("attributed",)]

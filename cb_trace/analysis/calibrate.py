@@ -53,6 +53,7 @@ class Scale:
     gap: float
     start_ns: float = 0.0  # of the host before all else; it goes with the work that leads nowhere
     together: float = 1.0  # how little kernels that run at once feel each other
+    lost: float = 1.0  # times what kernels lost beside others in a profiled run
     residency: Residency | None = None  # what is gone leaves its place in the cache to the others
     cold: HostCold | None = None  # the same of the host's caches
 
@@ -65,7 +66,8 @@ class Scale:
         gap = np.full(host.shape[1], self.gap)
         start = self.start_ns * host[self.program.rest]
         together = np.full_like(gap, self.together)
-        return Variants(self.host * host, self.device * device, gap, start, together)
+        lost = np.full_like(gap, self.lost)
+        return Variants(self.host * host, self.device * device, gap, start, together, lost)
 
     def step_ns(self) -> float:
         """The step as it is."""
@@ -349,12 +351,13 @@ def step_lengths(
     gap: FloatArray | float = 1.0,
     start: FloatArray | float = 0.0,
     together: FloatArray | float = 1.0,
+    lost: FloatArray | float = 1.0,
 ) -> FloatArray:
     """The step under one factor for all owners, several at once."""
-    tried = np.broadcast_arrays(host, device, gap, start, together)
-    each, on_device, between, begin, beside = (np.atleast_1d(one).astype(float) for one in tried)
+    tried = np.broadcast_arrays(host, device, gap, start, together, lost)
+    each, on_device, *others = (np.atleast_1d(one).astype(float) for one in tried)
     every = np.ones((len(program.owners), 1))
-    return simulate(program, Variants(every * each, every * on_device, between, begin, beside))
+    return simulate(program, Variants(every * each, every * on_device, *others))
 
 
 def _above(length: Callable[[FloatArray], FloatArray], target: float, low: float) -> float:

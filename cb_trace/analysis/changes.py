@@ -64,6 +64,8 @@ def changed_step(scaled: Scaled, changes: Sequence[Change], module: pl.DataFrame
     most over the steps, the bounds of the bare step, and what the changes leave open. What is saved
     by taking a module out is its marginal cost, with the same bounds.
     """
+    if scaled.plain is not None and any(change.kind in ("fuse", "overlap") for change in changes):
+        scaled = scaled.plain
     tree = _Tree(module)
     now = [scale.step_ns() for scale in scaled.middle]
     then = [_length(scale, changes, tree, best=False) for scale in scaled.middle]
@@ -76,9 +78,12 @@ def changed_step(scaled: Scaled, changes: Sequence[Change], module: pl.DataFrame
         np.array([[scale.step_ns()] for scale in side]) for side in (scaled.middle, *scaled.sides)
     ]
     least, most = scaled.span([a - b for a, b in zip(whole, left, strict=True)])
-    figures = scaled.figure(np.array([now, then, np.subtract(now, then)]).T)
-    bounds = (low.min(), high.max(), figures[2], least.min(), most.max())
-    return Answer(*(round(float(ns)) for ns in (*figures[:2], *bounds)))
+    before, after, saved = scaled.figure(np.array([now, then, np.subtract(now, then)]).T)
+    if scaled.met:  # a mean of the middle ones of each is not that of the differences
+        after = before - saved
+    ends = (min(low.min(), after), max(high.max(), after))
+    figures = (before, after, *ends, saved, least.min(), most.max())
+    return Answer(*(round(float(ns)) for ns in figures))
 
 
 def _lengths(scale: Scale, changes: Sequence[Change], tree: _Tree) -> list[float]:

@@ -66,7 +66,7 @@ def paired_loss(
     slower = _slower(base, knocked, bare)
     like = np.abs(slower - 1) <= SAME_SPEED
     if like.sum() >= min(ENOUGH, base.size):
-        like &= _like_captures(base, group, bare) if several else True
+        like = _like_captures(base, group, bare, like) if several else like
         found = figure(lost[like], group[like])
         return found if captures else _at_speed(found, float(np.median(slower[like])))
     raw, scaled = figure(lost, group), figure(np.rint(lost / slower).astype(np.int64), group)
@@ -109,14 +109,17 @@ def _at_speed(found: Interval, slower: float) -> Interval:
     return Interval(middle, low, high, found.samples)
 
 
-def _like_captures(base: IntArray, capture: IntArray, bare: Interval) -> npt.NDArray[np.bool_]:
-    """Whether the capture of each pair runs as the bare step does; all where too few do."""
+def _like_captures(
+    base: IntArray, capture: IntArray, bare: Interval, like: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.bool_]:
+    """Those pairs whose capture runs as the bare step does; all of them where too few do."""
     near = {
         one: abs(np.median(base[capture == one]) / bare.median_ns - 1) <= SAME_CAPTURE
         for one in np.unique(capture).tolist()
     }
-    found = np.array([near[one] for one in capture.tolist()])
-    return found if sum(near.values()) >= FEW else np.ones_like(found)
+    found = like & np.array([near[one] for one in capture.tolist()])
+    enough = found.sum() >= min(ENOUGH, base.size) and np.unique(capture[found]).size >= FEW
+    return found if enough else like
 
 
 def at_another_speed(base_ns: Sequence[int], bare: Interval | None) -> float | None:

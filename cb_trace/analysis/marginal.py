@@ -50,7 +50,7 @@ def scaled_steps(
     Of a graph on several streams those of its profiled runs, where there are any.
     """
     graph = deployment == "graph"
-    met = parts.met if graph else None
+    met = parts.met if graph and bare is not None else None
 
     def whole(scale: Scale, cold: HostCold | None = None) -> Scale:
         return replace(scale, residency=parts.residency, cold=cold)
@@ -84,7 +84,11 @@ def scaled_steps(
     if bare is None:
         return Scaled([one(program, None) for program in steps])
     sides = sorted({bare.low_ns, bare.high_ns} - {bare.median_ns})
-    return Scaled(side(bare.median_ns), [side(ns) for ns in sides], met=met is not None)
+    scaled_ones = Scaled(side(bare.median_ns), [side(ns) for ns in sides], met=met is not None)
+    if met is None:
+        return scaled_ones
+    plain = scaled_steps(steps, deployment, bare, replace(parts, met=None))
+    return replace(scaled_ones, plain=plain)
 
 
 def with_together(

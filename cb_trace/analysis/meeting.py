@@ -24,11 +24,14 @@ import polars as pl
 
 from cb_trace.analysis.calibrate import Scale, graph_scale, solve, step_lengths
 from cb_trace.analysis.program import Loss, Program, without_host
-from cb_trace.analysis.stats import FloatArray, IntArray
+from cb_trace.analysis.stats import FloatArray, IntArray, middle_mean
 
 MOST_TIMES = 4.0  # the bare steps' losses over those of the runs
 AS_LONG = 1.0  # times what is lost: a shorter kernel does not lose it instead
 MET_RATIO = 0.05  # of a kernel's time beside others; less tells nothing
+FEWEST = 3  # runs: with fewer, how they differ cannot be told
+MOST_KERNELS, MOST_TIMED = 2_000, 10_000  # of a step; in all runs: some seconds
+MOST_HEIRS = 8
 SEVERAL = 3  # runs in which it met nobody tell what it takes alone
 
 Bools = npt.NDArray[np.bool_]
@@ -66,17 +69,21 @@ class _Run:
 
 
 def as_met(
-    programs: Sequence[Program], runs: pl.DataFrame | None, alone_ns: Mapping[int, float]
+    programs: Sequence[Program],
+    runs: pl.DataFrame | None,
+    alone_ns: Mapping[int, float],
+    fewest: int = FEWEST,
 ) -> Met | None:
     """A program a run, of the profiled step whose kernels all are in it; None without one.
 
     :param runs: ``kernel_id, run, start_ns, dur_ns`` of profiled runs of the graph.
     :param alone_ns: of the sequence run, by kernel_id.
+    :param fewest: runs that have every kernel once, beside the first of all.
     """
     if runs is None or runs.is_empty():
         return None
     for program in programs:
-        if program.streams > 1 and (times := _times(program, runs)) is not None:
+        if program.streams > 1 and (times := _times(program, runs, fewest)) is not None:
             sequence = [alone_ns.get(kernel) for kernel in program.kernel_id.tolist()]
             known = [ns for ns in sequence if ns is not None]
             whole = sum(known) if len(known) == len(sequence) else None
@@ -85,41 +92,36 @@ def as_met(
 
 
 def met_scales(programs: Sequence[Program], bare_ns: int, gap_ns: float) -> list[Scale]:
-    """The scale of each run's program, under which the mean of all is the bare graph.
+    """The scale of each run's program, under which all come to the bare graph.
 
     :param gap_ns: between kernels. If no loss makes the step as long with it, each program's gaps
-        or kernels give way as any graph's do.
+        or kernels give way as any graph's do: without a loss, where they are too long as it is.
     """
-    gap, bare_ones = gap_ns, [without_host(program) for program in programs]
+    on_device = [without_host(program) for program in programs]
 
-    def mean(times: FloatArray) -> FloatArray:
-        found = [[_length(_losing(p, float(t)), gap) for t in times] for p in bare_ones]
-        lengths: FloatArray = np.array(found).mean(axis=0)
-        return lengths
+    def lengths(times: FloatArray) -> FloatArray:
+        return middle_mean(
+            np.stack([step_lengths(p, host=0.0, gap=gap_ns, lost=times) for p in on_device])
+        )
 
-    least, most = mean(np.array([0.0, MOST_TIMES]))
-    if not least <= bare_ns <= most:
+    least, most = lengths(np.array([0.0, MOST_TIMES]))
+    if bare_ns < least:
+        nothing = [replace(program, lost={}) for program in programs]
+        return [graph_scale(program, bare_ns, gap_ns, 1.0) for program in nothing]
+    if bare_ns > most:
         return [graph_scale(program, bare_ns, gap_ns, 1.0) for program in programs]
-    times = solve(mean, bare_ns, 0.0, MOST_TIMES)
+    times = solve(lengths, bare_ns, 0.0, MOST_TIMES)
     return [
-        Scale(program=_losing(program, times), host=0.0, device=1.0, gap=gap)
-        for program in bare_ones
+        Scale(program=program, host=0.0, device=1.0, gap=gap_ns, lost=times)
+        for program in on_device
     ]
 
 
-def _losing(program: Program, times: float) -> Program:
-    lost = {kernel: replace(loss, ns=times * loss.ns) for kernel, loss in program.lost.items()}
-    return replace(program, lost=lost)
-
-
-def _length(program: Program, gap: float) -> float:
-    return float(step_lengths(program, host=0.0, gap=gap)[0])
-
-
-def _times(program: Program, runs: pl.DataFrame) -> tuple[IntArray, IntArray] | None:
+def _times(program: Program, runs: pl.DataFrame, fewest: int) -> tuple[IntArray, IntArray] | None:
     """Starts and ends, shape (runs, kernels), of the runs that have each kernel once.
 
-    Less the first of all, which began on an idle device.
+    Less the first of all, which began on an idle device. None where that leaves too few to tell
+    how they differ; fewer of many kernels, which take long.
     """
     runs = runs.filter(pl.col("run") > pl.col("run").min())
     place = pl.DataFrame({"kernel_id": program.kernel_id}).with_row_index("place")
@@ -127,13 +129,14 @@ def _times(program: Program, runs: pl.DataFrame) -> tuple[IntArray, IntArray] | 
     whole = known.group_by("run").agg(pl.len(), one=pl.col("place").n_unique())
     complete = whole.filter((pl.col("len") == place.height) & (pl.col("one") == place.height))
     rows = known.join(complete.select("run"), on="run").sort("run", "place")
-    if rows.is_empty():
+    if rows.height < max(1, fewest) * place.height or place.height > MOST_KERNELS:
         return None
     start, dur = (
         rows[name].to_numpy().astype(np.int64).reshape(-1, place.height)
         for name in ("start_ns", "dur_ns")
     )
-    return start, start + dur
+    most = max(fewest, MOST_TIMED // place.height)
+    return start[:most], (start + dur)[:most]
 
 
 def _met(
@@ -183,7 +186,7 @@ def _heirs(program: Program, own: IntArray, kernel: int, lost: float) -> tuple[i
     after = np.flatnonzero(program.stream == program.stream[kernel])
     found: list[int] = []
     for one in after[after > kernel].tolist():
-        if own[one] < AS_LONG * lost or one in program.needs:
+        if own[one] < AS_LONG * lost or one in program.needs or len(found) == MOST_HEIRS:
             break
         found.append(one)
     return tuple(found)

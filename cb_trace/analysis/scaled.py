@@ -25,6 +25,8 @@ class Scaled:
     middle: Sequence[Scale]
     sides: Sequence[Sequence[Scale]] = ()
     met: bool = False
+    # With one figure for all kernels that run at once: what is to run beside others met nobody.
+    plain: Scaled | None = None
 
     def figure(self, values: FloatArray) -> FloatArray:
         """What values, one row a program of ``middle``, come to."""
@@ -41,12 +43,18 @@ class Scaled:
         if not self.met:
             return every.min(axis=(0, 1)), every.max(axis=(0, 1))
         means = np.stack([middle_mean(rows) for rows in every])
-        drawn = np.sort(_drawn_means(every[0]), axis=0)
-        low, high = tail_ranks(RESAMPLES)
-        return np.minimum(means.min(axis=0), drawn[low]), np.maximum(means.max(axis=0), drawn[high])
+        low, high = _tails(every[0].reshape(len(every[0]), -1))
+        shape = means.shape[1:]
+        return (
+            np.minimum(means.min(axis=0), low.reshape(shape)),
+            np.maximum(means.max(axis=0), high.reshape(shape)),
+        )
 
 
-def _drawn_means(rows: FloatArray) -> FloatArray:
-    rng = np.random.default_rng(0)
-    drawn = rows[rng.integers(len(rows), size=(RESAMPLES, len(rows)))]
-    return middle_mean(np.moveaxis(drawn, 1, 0))
+def _tails(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Of the figures of rows drawn anew, column by column: all at once may be gigabytes."""
+    drawn = np.random.default_rng(0).integers(len(rows), size=(len(rows), RESAMPLES))
+    ranks = list(tail_ranks(RESAMPLES))
+    found = [np.sort(middle_mean(column[drawn]))[ranks] for column in rows.T]
+    low, high = np.array(found).reshape(-1, 2).T
+    return low, high

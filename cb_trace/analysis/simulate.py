@@ -31,6 +31,7 @@ class Variants:
     gap: FloatArray  # of the time between kernels: one a variant
     start: FloatArray  # ns that pass on the host before all else: one a variant
     together: FloatArray  # how little kernels that run at once feel each other: one a variant
+    lost: FloatArray  # of what kernels lost beside others in a profiled run: one a variant
 
     @property
     def count(self) -> int:
@@ -41,7 +42,7 @@ class Variants:
         """Some of the variants."""
         return Variants(
             self.host[:, chosen], self.device[:, chosen], self.gap[chosen], self.start[chosen],
-            self.together[chosen],
+            self.together[chosen], self.lost[chosen],
         )  # fmt: skip
 
 
@@ -119,17 +120,19 @@ def _kernels(program: Program, variants: Variants) -> tuple[FloatArray, npt.NDAr
     alone = program.beside @ speed(many, variants.together)  # of its length, had it run alone
     took *= program.kernel_ns[:, None] * alone
     _hand_over(program, took, there > 0)
-    _lose(program, took, there)
+    _lose(program, took, there, variants.lost)
     return took, there > 0
 
 
-def _lose(program: Program, took: FloatArray, there: FloatArray) -> None:
+def _lose(program: Program, took: FloatArray, there: FloatArray, times: FloatArray) -> None:
     """Add what kernels lose beside those that are there; in proportion to how much of those is."""
     for kernel, loss in program.lost.items():
-        ns = loss.ns @ np.minimum(there[loss.others], 1.0)
+        ns = times * (loss.ns @ np.minimum(there[loss.others], 1.0))
         for one in (kernel, *loss.heirs):
             took[one] += ns * (there[one] > 0)
             ns = ns * (there[one] <= 0)
+            if not ns.any():
+                break
 
 
 def _hand_over(program: Program, took: FloatArray, there: npt.NDArray[np.bool_]) -> None:

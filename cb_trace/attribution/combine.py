@@ -12,7 +12,7 @@ from cb_trace.attribution.calls import Calls, module_call
 from cb_trace.attribution.events import Attributed, Origins, TraceEvents, origins
 from cb_trace.attribution.evidence import Evidence, Reference
 from cb_trace.attribution.graphs import NO_MATCH as GRAPH_NO_MATCH
-from cb_trace.attribution.graphs import paired
+from cb_trace.attribution.graphs import paired, paired_on_streams
 from cb_trace.attribution.inductor import NO_MATCH, NO_PARTS, Compiled, compiled
 from cb_trace.attribution.lineage import Lineage, lineage
 from cb_trace.attribution.nesting import NOTHING, Flags, Ints, column, innermost, lookup, nest
@@ -298,7 +298,8 @@ def _graph_parts(
 ) -> pl.DataFrame:
     """What the run that was captured says of each kernel of a graph, shares included."""
     of_graph = kernel.join(replayed, on="kernel_id", how="semi", maintain_order="left")
-    partner = paired(of_graph, reference)
+    pair = paired_on_streams if reference.on_streams else paired
+    partner = pair(of_graph, reference)
     rows = reference.kernel_module.select(
         "module_id", "call_id", "phase", "share", "bytes", "reason", from_id="kernel_id"
     )

@@ -89,7 +89,7 @@ def paired(kernels: pl.DataFrame, source: Reference) -> pl.DataFrame:
 
 
 def paired_on_streams(kernels: pl.DataFrame, source: Reference) -> pl.DataFrame:
-    """As :func:`paired`, where several streams ran: ``kernel_id, from_id``.
+    """As :func:`paired`, where several streams ran.
 
     A graph's branches may run on other streams than what was captured, so that no stream is like
     one of the reference. What has no node id goes by order: alike kernels of the reference that
@@ -105,10 +105,11 @@ def paired_on_streams(kernels: pl.DataFrame, source: Reference) -> pl.DataFrame:
         "token", from_id="kernel_id", turn=pl.int_range(pl.len()).over("token"),
         many=pl.len().over("token"),
     )  # fmt: skip
-    in_turn = of_run.join(partner, on=["token", "turn", "many"]).select("kernel_id", "from_id")
+    in_turn = of_run.join(partner, on=["token", "turn", "many"]).select(
+        "kernel_id", "from_id", called=pl.lit(value=True), method=pl.lit("graph_order")
+    )
     known = paired(kernels, source)
-    parts = [known.filter(method="graph_node"), in_turn, known]
-    every = pl.concat([part.select("kernel_id", "from_id") for part in parts])
+    every = pl.concat([known.filter(method="graph_node"), in_turn, known])
     return every.unique("kernel_id", keep="first", maintain_order=True)
 
 

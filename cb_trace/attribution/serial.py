@@ -44,7 +44,8 @@ def stream_times(streams: TraceEvents, reference: Reference) -> pl.DataFrame:
 
     As :func:`sequence_times`; the reference is the step as it was recorded.
     """
-    inside = streams.kernel.drop_nulls("step")
+    # One whose times were lost makes its run incomplete.
+    inside = streams.kernel.drop_nulls("step").filter(pl.col("dur_ns") > 0)
     return (
         paired_on_streams(inside, reference)
         .join(inside, on="kernel_id")

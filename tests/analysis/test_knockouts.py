@@ -142,3 +142,12 @@ def test_a_few_pairs_have_no_side_without_a_tail() -> None:
     assert found is not None
     assert found.median_ns == 13
     assert found.high_ns - 13 == 13 - found.low_ns > 1
+
+
+def test_captures_of_another_speed_never_leave_nothing() -> None:
+    """Eight pairs are at the speed of the step by both their steps, and no four captures are."""
+    base, knocked = [1100] * 8 + [1000] * 4, [800] * 8 + [300] * 4
+    for captures in ([4, 4, 1, 1, 1, 1], [2, 2, 2, 2, 1, 1, 1, 1]):
+        found = paired_loss(base, knocked, BARE, captures=captures)
+        assert found is not None
+        assert (found.median_ns, found.samples) == (300, 8)
