@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import warnings
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
