@@ -58,7 +58,9 @@ class Couples:
         first = self._bases[0]
         if self.reason is not None:
             return
-        wanted = min(COUPLES, max(least, _pairs_in(seconds, first.capture.replay, device)))
+        run = first.capture.replay
+        pairs = _pairs_in(seconds, run, device, _least_calls(run, device))
+        wanted = min(COUPLES, max(least, pairs))
         most = room(first.capture, device)
         self.small = most > 0
         for _ in range(min(wanted, most) - 1):
@@ -116,18 +118,17 @@ def calls_per_window(run: Run, device: torch.device, couples: int, seconds: floa
 
     :param seconds: for pairs of so many ``couples``.
     """
-    calls = _calls(run, device)
-    times = _pairs_in(seconds, run, device) // (ROUNDS * couples)
+    calls = _least_calls(run, device)
+    times = _pairs_in(seconds, run, device, calls) // (ROUNDS * couples)
     return calls * min(max(1, times), LONGER)
 
 
-def _calls(run: Run, device: torch.device) -> int:
+def _least_calls(run: Run, device: torch.device) -> int:
     return -(-calls_per_sample(run, device) // SHORTER)
 
 
-def _pairs_in(seconds: float, run: Run, device: torch.device) -> int:
-    """How many pairs of windows, the shortest there are, take so long."""
-    calls = _calls(run, device)
+def _pairs_in(seconds: float, run: Run, device: torch.device, calls: int) -> int:
+    """How many pairs of windows of so many runs take so long."""
     pair_ns = 2 * (calls + REPLAYS_BEFORE) * window_ns(run, device, calls)
     return int(seconds * 1e9 / max(1, pair_ns))
 

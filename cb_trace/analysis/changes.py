@@ -67,18 +67,13 @@ def changed_step(scaled: Scaled, changes: Sequence[Change], module: pl.DataFrame
     if scaled.plain is not None and any(change.kind in ("fuse", "overlap") for change in changes):
         scaled = scaled.plain
     tree = _Tree(module)
-    now = [scale.step_ns() for scale in scaled.middle]
-    then = [_length(scale, changes, tree, best=False) for scale in scaled.middle]
-    left = [
-        np.array([_lengths(scale, changes, tree) for scale in side])
-        for side in (scaled.middle, *scaled.sides)
-    ]
+    sides = (scaled.middle, *scaled.sides)
+    whole = [np.array([[scale.step_ns()] for scale in side]) for side in sides]
+    left = [np.array([_lengths(scale, changes, tree) for scale in side]) for side in sides]
     low, high = scaled.span(left)  # one a case, as are those of the saved ones
-    whole = [
-        np.array([[scale.step_ns()] for scale in side]) for side in (scaled.middle, *scaled.sides)
-    ]
     least, most = scaled.span([a - b for a, b in zip(whole, left, strict=True)])
-    before, after, saved = scaled.figure(np.array([now, then, np.subtract(now, then)]).T)
+    now, then = whole[0][:, 0], left[0][:, 0]
+    before, after, saved = scaled.figure(np.stack([now, then, now - then], axis=1))
     if scaled.met:  # a mean of the middle ones of each is not that of the differences
         after = before - saved
     ends = (min(low.min(), after), max(high.max(), after))
@@ -87,8 +82,11 @@ def changed_step(scaled: Scaled, changes: Sequence[Change], module: pl.DataFrame
 
 
 def _lengths(scale: Scale, changes: Sequence[Change], tree: _Tree) -> list[float]:
-    """The step under the changes in every case that they leave open: as many for every program."""
-    found = [_length(scale, changes, tree, best=best) for best in (True, False)]
+    """The step under the changes in every case that they leave open, the sober one first.
+
+    As many for every program.
+    """
+    found = [_length(scale, changes, tree, best=best) for best in (False, True)]
     if any(change.kind == "overlap" for change in changes):
         rest = [change for change in changes if change.kind != "overlap"]
         found.append(_length(scale, rest, tree, best=False))

@@ -2,15 +2,14 @@
 
 What runs beside what, and what each loses by it, no figure of modules alone tells. On an H200 a
 matrix product of 17 µs took 70 beside lookups that fill the device, and held up the step; in other
-runs of the same graph it took 18. The lookups took what they take alone. So the step is simulated
-once for every profiled run, as it went there, and figures are means over the runs.
+runs of the same graph it took 18. The lookups took little more than alone. So the step is simulated
+once for every profiled run, as it went there; figures are means of their middle half.
 
 What a kernel loses counts from when all before it had ended, since one that finds no room waits.
 It is by the kernels of other streams that ran meanwhile, for as long as each did; without some of
 them it loses so much less, and without itself the next one of its stream is beside them. Under a
 profiler, and in one capture of many, kernels may meet more often or less than in the bare steps:
-what they lose is multiplied by one factor for all, so that the runs are as long as those are in the
-mean.
+what they lose is multiplied by one factor for all, with which the runs come to the bare graph.
 """
 
 from __future__ import annotations
