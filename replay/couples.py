@@ -58,9 +58,7 @@ class Couples:
         first = self._bases[0]
         if self.reason is not None:
             return
-        run = first.capture.replay
-        pairs = _pairs_in(seconds, run, device, _least_calls(run, device))
-        wanted = min(COUPLES, max(least, pairs))
+        wanted = min(COUPLES, max(least, _pairs_in(seconds, first.capture.replay, device)))
         most = room(first.capture, device)
         self.small = most > 0
         for _ in range(min(wanted, most) - 1):
@@ -127,8 +125,9 @@ def _least_calls(run: Run, device: torch.device) -> int:
     return -(-calls_per_sample(run, device) // SHORTER)
 
 
-def _pairs_in(seconds: float, run: Run, device: torch.device, calls: int) -> int:
-    """How many pairs of windows of so many runs take so long."""
+def _pairs_in(seconds: float, run: Run, device: torch.device, calls: int | None = None) -> int:
+    """How many pairs of windows of so many runs, the least there are, take so long."""
+    calls = calls or _least_calls(run, device)
     pair_ns = 2 * (calls + REPLAYS_BEFORE) * window_ns(run, device, calls)
     return int(seconds * 1e9 / max(1, pair_ns))
 
