@@ -37,7 +37,7 @@ BUNDLE_VERSION = 1
 
 Phase = Literal["forward", "backward", "recompute", "optimizer", "step"]
 Mode = Literal["eager", "compile", "cudagraph", "compile+cudagraph"]
-Role = Literal["context", "sequence", "streams", "isolated", "foreign", "capture"]
+Role = Literal["context", "sequence", "graph", "isolated", "foreign", "capture"]
 Deployment = Literal["eager", "graph"]
 # In compile modes the first three are of the module compiled alone, `eager` is hot without that.
 Condition = Literal["hot", "cold", "graph", "eager"]

@@ -40,7 +40,8 @@ def append_predictions(
     if not on_cpu:
         steps = deployed_programs(context, list(bare))
     parts = analysis.with_together(parts, steps, bare, analysis.times_alone(sequence), streams)
-    if streams is not None and parts.met is None and not on_cpu:
+    several = any(program.streams > 1 for program in steps.get("graph", ()))
+    if streams is not None and parts.met is None and several:
         detail = "too few of them have every kernel of a step, or it has too many"
         note = Note(reason="profiled runs of the graph not used", detail=detail)
         run.append("note", note_frame(context.run_id, [note], {}))

@@ -196,7 +196,7 @@ def _ingest_bundle(run: Ingest, source: Path) -> str:
     run.append("replay", replay)
     for context in contexts[:1]:
         sequence = append_sequence(run, context, loaded.get("sequence", [])[:1])
-        streams = append_streams(run, context, loaded.get("streams", [])[:1])
+        streams = append_streams(run, context, loaded.get("graph", [])[:1])
         split = analyse(run, context, device_type, frames.bare)
         marginal, speedup = append_predictions(
             run=run, context=context, split=split, replay=replay, host_span=frames.host_span,

@@ -277,7 +277,7 @@ def _times_alone(
 def _stream_times(
     connection: DuckDBPyConnection, run_id: str, recorded: int, found: analysis.StepEvents
 ) -> pl.DataFrame | None:
-    streams = _trace(connection, run_id, "streams")
+    streams = _trace(connection, run_id, "graph")
     if streams is None:
         return None
     attributed = attribution.Attributed(found.module_call, found.kernel_module)

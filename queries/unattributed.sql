@@ -1,7 +1,7 @@
 -- Which device time could be given to no module, and why?
 --
 -- Columns:
---   role    what the trace is of: context, sequence, streams or foreign
+--   role    what the trace is of: context, sequence, graph or foreign
 --   rank    rank of the trace
 --   reason  why no module was found
 --   phase   phase of the work, where known

@@ -72,7 +72,7 @@ def ingested(folder: Path, runs: list[Event] | None) -> Path:
     manifest = open_bundle(bundle).manifest
     made: dict[Role, list[Event]] = {"context": forked(), "sequence": IN_TURN}
     if runs is not None:
-        made["streams"] = runs
+        made["graph"] = runs
     traces = []
     for role, events in made.items():
         file = write_trace(bundle / f"{role}.json.gz", events, baseTimeNanoseconds=0)
@@ -126,7 +126,7 @@ def test_kernels_of_the_runs_have_modules_and_are_not_of_the_step(profile: Path)
         profile,
         "SELECT kernel.name, module.path, count(*) FROM kernel JOIN trace USING (trace_id) "
         "JOIN kernel_module USING (kernel_id) JOIN module USING (module_id) "
-        "WHERE trace.role = 'streams' GROUP BY ALL ORDER BY kernel.name",
+        "WHERE trace.role = 'graph' GROUP BY ALL ORDER BY kernel.name",
     )
     assert named == [("add", "", 5), ("gemm", "fc", 5), ("last", "", 5)]
     compared = rows(
@@ -173,5 +173,5 @@ def test_a_kernel_whose_time_was_lost_makes_its_run_incomplete_and_a_note_says_s
 
 
 def test_every_kernel_of_the_runs_has_a_module(profile: Path) -> None:
-    found = rows(profile, "SELECT DISTINCT status FROM coverage WHERE role = 'streams'")
+    found = rows(profile, "SELECT DISTINCT status FROM coverage WHERE role = 'graph'")
     assert found == [("attributed",)]

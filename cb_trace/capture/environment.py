@@ -1,18 +1,25 @@
-"""Where a recording was made: device and versions; no path, host or user."""
+"""How and where a recording was made: device and versions; no path, host or user."""
 
 from __future__ import annotations
 
 import platform
+import secrets
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
 import torch
 
+from cb_trace.bundle import Phase, RunRecord
+from cb_trace.capture.options import RecordOptions
+from cb_trace.capture.step import dtype_name
+from cb_trace.providers.workload import Workload
 from cb_trace.replay.clock import Clock, clock_of
 from cb_trace.replay.timing import synchronize
+from cb_trace.version import VERSION
 
 LOAD_SECONDS = 0.2
 
@@ -55,6 +62,29 @@ def environment(device: torch.device, load: Callable[[], object] | None = None) 
         sm_clock_mhz=_under_load(clock, device, load) if load else None,
         l2_bytes=getattr(properties, "L2_cache_size", None),
         cpu_threads=torch.get_num_threads(),
+    )
+
+
+def run_record(
+    workload: Workload,
+    options: RecordOptions,
+    where: Environment,
+    provider: str | None,
+    phases: Sequence[Phase] = ("forward",),
+) -> RunRecord:
+    """The run's record: how and where it was made."""
+    return RunRecord(
+        run_id=secrets.token_hex(8),
+        created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        workload=workload.name,
+        provider=provider,
+        settings=dict(workload.settings),
+        mode=options.mode,
+        phases=list(phases),
+        dtype=dtype_name(workload.model, options.dtype),
+        seed=options.seed,
+        tool_version=VERSION,
+        **asdict(where),
     )
 
 

@@ -1,8 +1,7 @@
-"""The graph of a step on several streams: timed bare with all of it on one, and profiled as it is.
+"""The graph of a step on several streams, with all of it on one, timed bare.
 
-Both have the same kernels. The one has nothing at once, and tells how much time lies between them;
-what the other is shorter by is what its streams gain. The profile shows which kernels run beside
-which, and how much longer each takes then.
+It has the same kernels and nothing at once: it tells how much time lies between them, and what the
+step's own graph is shorter by is what its streams gain.
 """
 
 from __future__ import annotations
@@ -10,22 +9,17 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from cb_trace.bundle import Note, TraceRecord, file_sha256
-from cb_trace.capture.profiled import profile_steps
+from cb_trace.bundle import Note
 from cb_trace.capture.step import Step
 from cb_trace.replay.graph import GraphCapture, capture_step, one_line
 from cb_trace.replay.onlooker import Onlooker
 from cb_trace.replay.sequence import Switches, one_stream
-from cb_trace.replay.timing import settle
 
 NO_FIGURE = "no step on one stream"
-STREAMS_TRACE = "streams.json.gz"
-RUNS = 24  # how streams meet differs from one run to the next
 _STRAYED = "operators run on other streams whatever Python's current one is"
 
 
@@ -66,19 +60,6 @@ def capture_on_one_stream(step: Step, device: torch.device, pool: Any = None) ->
         if reason is None and not strayed:
             return OneStream(captured, lambda: capture_step(held, device, again=True))
     return OneStream(notes=[Note(reason=NO_FIGURE, detail=reason or _STRAYED)])
-
-
-def profile_streams(captured: GraphCapture, device: torch.device, folder: Path) -> TraceRecord:
-    """Profile some replays of a graph on several streams into ``folder``.
-
-    They run back to back, as the bare ones do: which branch is ahead where two meet depends on what
-    is still running when the graph starts (a product of a DLRM, H200, that took 70 µs instead of 17
-    in 18 of 24 replays back to back did so in five of twelve that began on an idle device).
-    """
-    settle(captured.replay, device)
-    target = folder / STREAMS_TRACE
-    profile_steps(captured.replay, device, steps=RUNS, target=target, back_to_back=True)
-    return TraceRecord(file=target.name, role="streams", sha256=file_sha256(target))
 
 
 def _failure(run: Callable[[], object]) -> str | None:

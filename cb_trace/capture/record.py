@@ -8,10 +8,8 @@ a slow-down behind; a last bare block shows how much and is never mixed in.
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
-from datetime import UTC, datetime
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -25,7 +23,6 @@ from cb_trace.bundle import (
     Note,
     Phase,
     Role,
-    RunRecord,
     StepSamples,
     TraceRecord,
     file_sha256,
@@ -35,11 +32,12 @@ from cb_trace.capture.anew import Anew
 from cb_trace.capture.bare import BareSteps, unsteady
 from cb_trace.capture.changed import ChangedSteps
 from cb_trace.capture.counting import Counting
-from cb_trace.capture.environment import Environment, environment
+from cb_trace.capture.environment import Environment, environment, run_record
 from cb_trace.capture.given import Given, as_written
+from cb_trace.capture.graph_runs import profile_graph
 from cb_trace.capture.intact import intact
 from cb_trace.capture.modes import Deployed, deployed, same_kernels
-from cb_trace.capture.one_stream import capture_on_one_stream, profile_streams
+from cb_trace.capture.one_stream import capture_on_one_stream
 from cb_trace.capture.options import RecordOptions, device_of
 from cb_trace.capture.phases import PhaseWatch, never_called
 from cb_trace.capture.profiled import profile_steps
@@ -48,7 +46,6 @@ from cb_trace.capture.spans import SpannedSteps
 from cb_trace.capture.step import (
     Step,
     check_mode,
-    dtype_name,
     grad_note,
     raising,
     step_of,
@@ -65,7 +62,6 @@ from cb_trace.replay.graph import GraphCapture, capture_step
 from cb_trace.replay.likes import calls_seen
 from cb_trace.replay.schedule import TURNS
 from cb_trace.replay.walk import Replayer, ReplayOptions
-from cb_trace.version import VERSION
 
 CONTEXT_TRACE = "context.json.gz"
 CAPTURE_TRACE = "capture.json.gz"
@@ -140,7 +136,7 @@ class _Recording:
         self.bare = BareSteps(self.device, options, clock_of(self.device), progress)
         self.samples: list[StepSamples] = []
         self.traces: list[TraceRecord] = []
-        self.several: GraphCapture | None = None  # the graph, where it is on several streams
+        self.several = False  # whether the step uses several streams
         self.notes: list[Note] = [grad_note(uses_grad(workload, options)), *workload.notes]
         self.notes += given.notes()
         self.deployment: Deployment = "graph" if options.graphed else "eager"
@@ -204,7 +200,7 @@ class _Recording:
 
     def _measure(self, how: Deployed) -> None:
         """What is measured while the model runs as the mode has it."""
-        captured = self._graph(how.step)
+        self.captured = captured = self._graph(how.step)
         run = captured.replay if self.options.graphed else how.step
         self.bare.add(self.deployment, run)
         if captured.graph is not None and not self.options.graphed:
@@ -302,8 +298,8 @@ class _Recording:
         if captured.graph is None or self.options.compiled:
             return
         found = capture_on_one_stream(step, self.device, captured.graph.pool())
+        self.several = found.capture is not None or bool(found.notes)
         if found.capture is not None:
-            self.several = captured
             again = self._anew(found.capture, found.again)
             self.bare.add("graph", found.capture.replay, ONE_STREAM, again)
         elif found.notes and self.trains:  # as above
@@ -344,8 +340,9 @@ class _Recording:
         self.traces += found.traces
         self.samples += found.samples
         self.notes += found.notes
-        if self.several is not None and not self.options.graphed:  # else it is the context
-            self.traces.append(profile_streams(self.several, self.device, self.folder))
+        if self.captured.graph is not None and not self.options.graphed:  # else it is the context
+            runs = profile_graph(self.captured, self.device, self.folder, streams=self.several)
+            self.traces.append(runs)
         if self.trains:  # gradients of the capture lie in its memory
             self.workload.model.zero_grad(set_to_none=True)
 
@@ -371,29 +368,6 @@ class _Recording:
             part()
         except KeyboardInterrupt:
             self.notes.append(Note(reason=INTERRUPTED, detail="stopped by Ctrl-C"))
-
-
-def run_record(
-    workload: Workload,
-    options: RecordOptions,
-    where: Environment,
-    provider: str | None,
-    phases: Sequence[Phase] = ("forward",),
-) -> RunRecord:
-    """The run's record: how and where it was made."""
-    return RunRecord(
-        run_id=secrets.token_hex(8),
-        created_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        workload=workload.name,
-        provider=provider,
-        settings=dict(workload.settings),
-        mode=options.mode,
-        phases=list(phases),
-        dtype=dtype_name(workload.model, options.dtype),
-        seed=options.seed,
-        tool_version=VERSION,
-        **asdict(where),
-    )
 
 
 def _silent(_: str) -> None:

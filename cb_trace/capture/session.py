@@ -25,7 +25,7 @@ from cb_trace.bundle import (
     write_bundle,
 )
 from cb_trace.capture.counting import Counting
-from cb_trace.capture.environment import environment
+from cb_trace.capture.environment import environment, run_record
 from cb_trace.capture.given import Given, as_written
 from cb_trace.capture.intact import intact
 from cb_trace.capture.modes import Deployed, mode_of
@@ -33,7 +33,7 @@ from cb_trace.capture.options import RecordOptions, device_of
 from cb_trace.capture.output import bundle_at, check_target
 from cb_trace.capture.phases import PhaseWatch, never_called
 from cb_trace.capture.profiled import profiled
-from cb_trace.capture.record import CONTEXT_TRACE, INTERRUPTED, replay_options, run_record
+from cb_trace.capture.record import CONTEXT_TRACE, INTERRUPTED, replay_options
 from cb_trace.capture.step import dtype_name
 from cb_trace.capture.tree import ModuleTree, module_tree
 from cb_trace.errors import CbTraceError

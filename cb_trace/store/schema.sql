@@ -136,7 +136,7 @@ COMMENT ON TABLE trace IS 'One Kineto file';
 COMMENT ON COLUMN trace.trace_id IS 'Key of the file';
 COMMENT ON COLUMN trace.run_id IS 'Recording';
 COMMENT ON COLUMN trace.role IS
-    'context, sequence, streams (the graph on several streams), isolated, foreign or capture';
+    'context, sequence, graph (the step as a CUDA graph), isolated, foreign or capture';
 COMMENT ON COLUMN trace.path IS
     'File, relative to the folder of this profile; it may lead into a zip';
 COMMENT ON COLUMN trace.sha256 IS 'SHA-256 of the file, hex';

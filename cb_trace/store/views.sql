@@ -259,7 +259,7 @@ COMMENT ON VIEW coverage IS
     'Where every nanosecond of device time went; ns sums to the device time of the trace exactly';
 COMMENT ON COLUMN coverage.run_id IS 'Recording';
 COMMENT ON COLUMN coverage.trace_id IS 'Trace file';
-COMMENT ON COLUMN coverage.role IS 'context, sequence, streams, isolated, foreign or capture';
+COMMENT ON COLUMN coverage.role IS 'context, sequence, graph, isolated, foreign or capture';
 COMMENT ON COLUMN coverage.rank IS 'Rank of the trace';
 COMMENT ON COLUMN coverage.status IS
     'attributed, unattributed, replay, between replays (warm-up, cache flush), or noted '

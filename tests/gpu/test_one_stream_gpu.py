@@ -1,4 +1,4 @@
-"""On a GPU: the graph of a step on several streams with all of it on one; when there is none."""
+"""On a GPU: the graph of a step as it runs, and on one stream where it has several."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
@@ -15,7 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from cb_trace.bundle import ONE_STREAM, Manifest
-from cb_trace.capture.one_stream import NO_FIGURE, RUNS, STREAMS_TRACE, capture_on_one_stream
+from cb_trace.capture.graph_runs import GRAPH_TRACE, RUNS, RUNS_ON_STREAMS
+from cb_trace.capture.one_stream import NO_FIGURE, capture_on_one_stream
 from cb_trace.capture.options import RecordOptions
 from cb_trace.capture.record import record
 from cb_trace.providers.workload import Workload
@@ -131,9 +133,9 @@ def test_two_streams_are_also_timed_as_one(tmp_path: Path, device: torch.device)
     with torch.no_grad():
         alone = sum(graph_us(partial(branch, x), device) for branch in (model.main, model.side))
     assert found[ONE_STREAM] == pytest.approx(alone, rel=0.2)
-    assert [t.role for t in manifest.traces] == ["context", "sequence", "streams"]
-    runs = kernels_by_run(tmp_path / STREAMS_TRACE)
-    assert len(runs) == RUNS
+    assert [t.role for t in manifest.traces] == ["context", "sequence", "graph"]
+    runs = kernels_by_run(tmp_path / GRAPH_TRACE)
+    assert len(runs) == RUNS_ON_STREAMS
     for kernels in runs:
         assert len(kernels) == 2 * (KERNELS + 1) + 1
         assert len({stream for _, _, stream in kernels}) == 2
@@ -155,8 +157,13 @@ def test_one_stream_has_no_such_figure_and_no_note(tmp_path: Path, device: torch
     _, manifest = recorded(tmp_path, device, in_line)
     assert "bare" in bare(manifest)
     assert ONE_STREAM not in bare(manifest)
-    assert [t.role for t in manifest.traces] == ["context", "sequence"]
+    assert [t.role for t in manifest.traces] == ["context", "sequence", "graph"]
     assert notes(manifest) == []
+    runs = kernels_by_run(tmp_path / GRAPH_TRACE)
+    assert [len(kernels) for kernels in runs] == [2 * (KERNELS + 1) + 1] * RUNS
+    assert all(len({stream for _, _, stream in kernels}) == 1 for kernels in runs)
+    spans = sorted((min(k[0] for k in run), max(k[1] for k in run)) for run in runs)
+    assert all(end <= start for (_, end), (start, _) in pairwise(spans))
 
 
 def test_a_switch_below_python_is_not_taken_for_one_stream(
