@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import polars as pl
 
@@ -18,6 +18,14 @@ from cb_trace.bundle_frames import note_frame
 from cb_trace.ingest_run import Context, Ingest, Split, attribute, events_of
 
 
+@dataclass(frozen=True, slots=True)
+class GraphRuns:
+    """The profiled runs of the step's graph."""
+
+    times: pl.DataFrame  # of the step's kernels in all of them: attribution.graph_times
+    steps: analysis.GraphSteps | None  # those that count; None: too few
+
+
 def append_predictions(
     *,
     run: Ingest,
@@ -30,7 +38,7 @@ def append_predictions(
     bare: Mapping[Deployment, analysis.BareStep],
     device_type: str | None,
     sequence: pl.DataFrame | None,
-    streams: pl.DataFrame | None,
+    graph: GraphRuns | None,
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Fill tables ``overhead``, ``marginal`` and ``speedup``; the rows of the latter two."""
     run.progress("marginal costs")
@@ -39,12 +47,11 @@ def append_predictions(
     steps: dict[Deployment, list[analysis.Program]] = {}
     if not on_cpu:
         steps = deployed_programs(context, list(bare))
-    parts = analysis.with_together(parts, steps, bare, analysis.times_alone(sequence), streams)
+    runs = None if graph is None else graph.times
+    parts = analysis.with_together(parts, steps, bare, analysis.times_alone(sequence), runs)
     several = any(program.streams > 1 for program in steps.get("graph", ()))
-    if streams is not None and parts.met is None and several:
-        detail = "too few of them have every kernel of a step, or it has too many"
-        note = Note(reason="profiled runs of the graph not used", detail=detail)
-        run.append("note", note_frame(context.run_id, [note], {}))
+    if graph is not None and graph.steps is not None and parts.met is None and several:
+        _note_unused(run, context, "for marginal costs: the step has too many kernels")
     if "eager" in steps:
         overheads = analysis.host_overheads(steps["eager"], parts, run_id=context.run_id)
         run.append("overhead", overheads)
@@ -135,20 +142,26 @@ def append_sequence(run: Ingest, context: Context, traces: Sequence[int]) -> pl.
     return pl.concat(times) if times else None
 
 
-def append_streams(run: Ingest, context: Context, traces: Sequence[int]) -> pl.DataFrame | None:
-    """Attribute profiled runs of the graph on several streams; when the step's kernels ran in them.
+def append_graph_runs(run: Ingest, context: Context, traces: Sequence[int]) -> GraphRuns | None:
+    """Attribute the profiled runs of the step's graph by the step; None without such runs."""
+    if not traces:
+        return None
+    found = attribute(
+        run, events_of(run, traces[0]), context.run_id, context.module, root_glue=True,
+        source=context, on_streams=True,
+    )  # fmt: skip
+    reference = attribution.reference(context.events, context.found)
+    times = attribution.graph_times(found.events, reference)
+    graph, step = step_events(found), step_events(context)
+    steps = analysis.graph_steps(graph, step, reference.kernel, times)
+    if steps is None:
+        _note_unused(run, context, "too few of them have every kernel of the step, and no other")
+    return GraphRuns(times, steps)
 
-    ``kernel_id, run, start_ns, dur_ns``, or None without such runs.
-    """
-    times = []
-    for trace_id in traces:
-        found = attribute(
-            run, events_of(run, trace_id), context.run_id, context.module, root_glue=True,
-            source=context, on_streams=True,
-        )  # fmt: skip
-        reference = attribution.reference(context.events, context.found)
-        times.append(attribution.stream_times(found.events, reference))
-    return pl.concat(times) if times else None
+
+def _note_unused(run: Ingest, context: Context, detail: str) -> None:
+    note = Note(reason="profiled runs of the graph not used", detail=detail)
+    run.append("note", note_frame(context.run_id, [note], {}))
 
 
 def _note_overlap(run: Ingest, sequence: Context) -> None:

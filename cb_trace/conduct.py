@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     import polars as pl
     from duckdb import DuckDBPyConnection
 
+    from cb_trace.analysis import GraphSteps, StepEvents
     from cb_trace.analysis.partition import Overlap
     from cb_trace.bundle import Bundle, Manifest, Role, TraceRecord
     from cb_trace.bundle_frames import BundleFrames
@@ -171,7 +172,7 @@ def _ingest_bundle(run: Ingest, source: Path) -> str:
     from cb_trace.analysis import without_elsewhere
     from cb_trace.bundle import open_bundle
     from cb_trace.bundle_frames import bundle_frames
-    from cb_trace.causal import append_predictions, append_sequence, append_streams
+    from cb_trace.causal import append_graph_runs, append_predictions, append_sequence
     from cb_trace.conduct_work import append_work
 
     bundle = open_bundle(source)
@@ -196,15 +197,16 @@ def _ingest_bundle(run: Ingest, source: Path) -> str:
     run.append("replay", replay)
     for context in contexts[:1]:
         sequence = append_sequence(run, context, loaded.get("sequence", [])[:1])
-        streams = append_streams(run, context, loaded.get("graph", [])[:1])
-        split = analyse(run, context, device_type, frames.bare)
+        graph = append_graph_runs(run, context, loaded.get("graph", [])[:1])
+        steps = None if graph is None else graph.steps
+        split = analyse(run, context, device_type, frames.bare, steps)
         marginal, speedup = append_predictions(
             run=run, context=context, split=split, replay=replay, host_span=frames.host_span,
             host_tour=frames.host_tour, speedup=frames.speedup, bare=frames.bare,
-            device_type=device_type, sequence=sequence, streams=streams,
+            device_type=device_type, sequence=sequence, graph=graph,
         )  # fmt: skip
         _compare(
-            run=run, context=context, split=split, replay=replay, sequence=sequence,
+            run=run, context=context, split=split, replay=replay, sequence=sequence, graph=steps,
             device_type=device_type, knockout=frames.knockout, marginal=marginal, speedup=speedup,
         )  # fmt: skip
     return manifest.run.run_id
@@ -313,34 +315,15 @@ def _compare(
     replay: pl.DataFrame,
     device_type: str,
     sequence: pl.DataFrame | None,
+    graph: GraphSteps | None,
     knockout: pl.DataFrame,
     marginal: pl.DataFrame,
     speedup: pl.DataFrame,
 ) -> None:
     """The terms of each module's error, and the verdict on it."""
-    import polars as pl
-
-    from cb_trace import analysis
     from cb_trace.analysis.verdicts import verdicts
 
-    isolated = run.connection.execute("SELECT trace_id FROM trace WHERE role = 'isolated'")
-    traces = [row[0] for row in isolated.fetchall()]
-    term = analysis.terms(
-        partition=split.partition,
-        cost_bounds=split.cost_bounds,
-        kernel=context.events.kernel,
-        kernel_module=context.found.kernel_module,
-        op=context.events.op,
-        step=context.events.step,
-        module=context.module,
-        replay=replay,
-        replay_kernel=pl.DataFrame(run.connection.table("replay_kernel")),
-        isolated_kernel=rows_of(run, "kernel", traces),
-        isolated_op=rows_of(run, "op", traces),
-        sequence=sequence,
-        run_id=context.run_id,
-        device_type=device_type,
-    )
+    term = _terms(run, context, split, replay, sequence, graph, device_type)
     run.append("term", term)
     verdict = verdicts(
         split.partition, split.cost_bounds, term, replay, context.module,
@@ -348,6 +331,50 @@ def _compare(
         knockout=knockout, marginal=marginal, speedup=speedup,
     )  # fmt: skip
     run.append("verdict", verdict)
+
+
+def _terms(  # noqa: PLR0917 - as _compare
+    run: Ingest,
+    context: Context,
+    split: Split,
+    replay: pl.DataFrame,
+    sequence: pl.DataFrame | None,
+    graph: GraphSteps | None,
+    device_type: str,
+) -> pl.DataFrame:
+    """The terms of each deployment, by the trace that it is split by."""
+    import polars as pl
+
+    from cb_trace import analysis
+    from cb_trace.causal import step_events
+
+    isolated = run.connection.execute("SELECT trace_id FROM trace WHERE role = 'isolated'")
+    traces = [row[0] for row in isolated.fetchall()]
+    alone = {
+        "replay": replay,
+        "replay_kernel": pl.DataFrame(run.connection.table("replay_kernel")),
+        "isolated_kernel": rows_of(run, "kernel", traces),
+        "isolated_op": rows_of(run, "op", traces),
+    }
+    of_graph = pl.col("deployment") == "graph" if graph is not None else pl.lit(value=False)
+
+    def of(
+        events: StepEvents,
+        mine: pl.Expr,
+        sequence: pl.DataFrame | None,
+        in_turn: pl.DataFrame | None = None,
+    ) -> pl.DataFrame:
+        return analysis.terms(
+            partition=split.partition.filter(mine), cost_bounds=split.cost_bounds.filter(mine),
+            kernel=events.kernel, kernel_module=events.kernel_module, op=events.op,
+            step=events.step, module=events.module, sequence=sequence, in_turn=in_turn,
+            run_id=context.run_id, device_type=device_type, **alone,
+        )  # fmt: skip
+
+    found = [of(step_events(context), ~of_graph, sequence)]
+    if graph is not None:
+        found.append(of(graph.events, of_graph, graph.sequence(sequence), graph.in_turn))
+    return pl.concat(found)
 
 
 def _device_time(connection: DuckDBPyConnection) -> tuple[int, int]:

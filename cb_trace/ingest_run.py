@@ -150,8 +150,14 @@ def analyse(
     context: Context,
     device_type: str | None,
     bare: dict[Deployment, analysis.BareStep],
+    graph: analysis.GraphSteps | None = None,
 ) -> Split:
-    """What each module does in context, and how the step is split, which is returned."""
+    """What each module does in context, and how the step is split, which is returned.
+
+    :param graph: what the deployment of that name is split by, in place of the context.
+    """
+    import polars as pl
+
     from cb_trace import analysis
 
     run.progress("analysis")
@@ -159,15 +165,39 @@ def analyse(
     shared = (events.kernel, found.kernel_module, found.module_call, events.step)
     figures = analysis.module_context(*shared, context.module, run_id=context.run_id)
     run.append("module_context", _with_calls(figures, context.source))
+    its = None if graph is None or "graph" not in bare else graph.events
+    rest = {name: one for name, one in bare.items() if its is None or name != "graph"}
+    splits = []
+    if rest or its is None:
+        splits.append(_split(run, context, (*shared, events.launch), device_type, rest))
+    if its is not None:
+        frames = (its.kernel, its.kernel_module, its.module_call, its.step, its.launch)
+        splits.append(_split(run, context, frames, device_type, {"graph": bare["graph"]}))
+    split = Split(
+        pl.concat([one.partition for one in splits]), pl.concat([one.cost_bounds for one in splits])
+    )
+    run.append("partition", split.partition)
+    run.append("cost_bounds", split.cost_bounds)
+    return split
+
+
+def _split(
+    run: Ingest,
+    context: Context,
+    frames: tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame, pl.DataFrame, pl.DataFrame],
+    device_type: str | None,
+    bare: dict[Deployment, analysis.BareStep],
+) -> Split:
+    """The step of some deployments by the frames of one trace."""
+    from cb_trace import analysis
+
     parts = analysis.step_parts(
-        *shared, events.launch, context.module, device_type=device_type, overlap=run.overlap
+        *frames, context.module, device_type=device_type, overlap=run.overlap
     )
     partition = analysis.scaled_partition(parts, run_id=context.run_id, bare=bare)
     bounds = analysis.cost_bounds(
         parts, partition, context.module, run_id=context.run_id, bare=bare
     )
-    run.append("partition", partition)
-    run.append("cost_bounds", bounds)
     return Split(partition, bounds)
 
 

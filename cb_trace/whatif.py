@@ -255,7 +255,7 @@ def _recorded(connection: DuckDBPyConnection, run_id: str, module: pl.DataFrame)
         )
     )
     alone_ns = _times_alone(connection, run_id, recorded, events)
-    streams = _stream_times(connection, run_id, recorded, events)
+    streams = _graph_times(connection, run_id, recorded, events)
     return _Recorded(bare, eager, events, parts, alone_ns, streams)
 
 
@@ -274,15 +274,15 @@ def _times_alone(
     return analysis.times_alone(times)
 
 
-def _stream_times(
+def _graph_times(
     connection: DuckDBPyConnection, run_id: str, recorded: int, found: analysis.StepEvents
 ) -> pl.DataFrame | None:
-    streams = _trace(connection, run_id, "graph")
-    if streams is None:
+    graph = _trace(connection, run_id, "graph")
+    if graph is None:
         return None
     attributed = attribution.Attributed(found.module_call, found.kernel_module)
     reference = attribution.reference(_trace_events(connection, recorded), attributed)
-    return attribution.stream_times(_trace_events(connection, streams), reference)
+    return attribution.graph_times(_trace_events(connection, graph), reference)
 
 
 def _trace_events(connection: DuckDBPyConnection, trace_id: int) -> attribution.TraceEvents:

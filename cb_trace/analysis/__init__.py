@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from cb_trace.analysis.context import module_context
     from cb_trace.analysis.costs import cost_bounds
     from cb_trace.analysis.error_terms import terms
+    from cb_trace.analysis.graph_runs import GraphSteps, graph_steps
     from cb_trace.analysis.marginal import marginal_costs, with_together
     from cb_trace.analysis.overheads import host_overheads
     from cb_trace.analysis.partition import (
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BareStep",
     "Figures",
+    "GraphSteps",
     "Interval",
     "Measured",
     "Parts",
@@ -37,6 +39,7 @@ __all__ = [
     "StepEvents",
     "beside_others",
     "cost_bounds",
+    "graph_steps",
     "host_overheads",
     "idle_stretches",
     "interval_stats",
@@ -60,6 +63,7 @@ _HOMES = {
     "context": ("module_context",),
     "costs": ("cost_bounds",),
     "error_terms": ("terms",),
+    "graph_runs": ("GraphSteps", "graph_steps"),
     "marginal": ("marginal_costs", "with_together"),
     "overheads": ("host_overheads",),
     "partition": ("idle_stretches", "scaled_partition", "step_partition", "step_parts"),

@@ -65,6 +65,7 @@ def terms(
     isolated_kernel: pl.DataFrame,
     isolated_op: pl.DataFrame,
     sequence: pl.DataFrame | None = None,
+    in_turn: pl.DataFrame | None = None,
     run_id: str,
     device_type: str | None,
 ) -> pl.DataFrame:
@@ -74,10 +75,11 @@ def terms(
     ``replay`` from :func:`replay_figures`;
     ``kernel``, ``kernel_module``, ``op``, ``step`` are of the context trace, ``isolated_*`` of the
     isolated traces together; ``sequence`` has ``kernel_id, run, ns``: how long kernels of one of
-    the steps take in each run of the sequence. Per module, phase and deployment the terms sum to
-    Σ calls × median of the hot replays − Σ partition (children included), exactly. Where a replay
-    was not profiled, only ``idle`` is known and the rest is NULL. A container that is never called
-    takes its children's sums, where all of them have terms.
+    the steps take in each run of the sequence; ``in_turn`` is ``kernel`` with starts that tell its
+    order alone, where branches of a graph run in another order each time. Per module, phase and
+    deployment the terms sum to Σ calls × median of the hot replays − Σ partition (children
+    included), exactly. Where a replay was not profiled, only ``idle`` is known and the rest is
+    NULL. A container that is never called takes its children's sums, where all of them have terms.
 
     Bounds: W from its samples, A and E from resamples of profiled calls and steps, I from
     ``cost_bounds``; those of a difference are as far apart as its parts allow.
@@ -85,7 +87,8 @@ def terms(
     hot = hot_replays(replay)
     if step.is_empty() or hot.is_empty():
         return pl.DataFrame(schema=polars_schema("term"))
-    rows = context_kernels(kernel, kernel_module, op, module, hot)
+    ordered = kernel if in_turn is None else in_turn
+    rows = context_kernels(ordered, kernel_module, op, module, hot)
     alone = alone_instances(hot, replay_kernel, isolated_kernel, isolated_op)
     rows, alone = _matched(rows, alone)
     rows, order = _sequenced(rows, kernel, sequence)

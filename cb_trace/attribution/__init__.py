@@ -15,7 +15,7 @@ from cb_trace.attribution.evidence import Evidence, Reference
 from cb_trace.attribution.foreign import capture_modules, foreign_modules
 from cb_trace.attribution.graphs import captured, reference
 from cb_trace.attribution.replays import link_replays
-from cb_trace.attribution.serial import sequence_times, serial, stream_times
+from cb_trace.attribution.serial import graph_times, sequence_times, serial
 from cb_trace.attribution.shares import split_by_shares
 
 __all__ = [
@@ -29,10 +29,10 @@ __all__ = [
     "capture_modules",
     "captured",
     "foreign_modules",
+    "graph_times",
     "link_replays",
     "reference",
     "sequence_times",
     "serial",
     "split_by_shares",
-    "stream_times",
 ]

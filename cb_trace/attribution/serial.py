@@ -39,15 +39,16 @@ def sequence_times(sequence: TraceEvents, reference: Reference) -> pl.DataFrame:
     return pairs.join(inside, on="kernel_id").select(kernel_id="from_id", run="step", ns="dur_ns")
 
 
-def stream_times(streams: TraceEvents, reference: Reference) -> pl.DataFrame:
-    """When the step's kernels ran in runs of its graph: ``kernel_id, run, start_ns, dur_ns``.
+def graph_times(graph: TraceEvents, reference: Reference) -> pl.DataFrame:
+    """When the step's kernels ran in runs of its graph.
 
-    As :func:`sequence_times`; the reference is the step as it was recorded.
+    ``kernel_id, run, start_ns, dur_ns`` as :func:`sequence_times`, and ``replayed_id``, the run's
+    own kernel; the reference is the step as it was recorded.
     """
     # One whose times were lost makes its run incomplete.
-    inside = streams.kernel.drop_nulls("step").filter(pl.col("dur_ns") > 0)
+    inside = graph.kernel.drop_nulls("step").filter(pl.col("dur_ns") > 0)
     return (
         paired_on_streams(inside, reference)
         .join(inside, on="kernel_id")
-        .select("start_ns", "dur_ns", kernel_id="from_id", run="step")
+        .select("start_ns", "dur_ns", kernel_id="from_id", run="step", replayed_id="kernel_id")
     )

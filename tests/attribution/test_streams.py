@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cb_trace.attribution import Reference, TraceEvents, attribute, reference, stream_times
+from cb_trace.attribution import Reference, TraceEvents, attribute, graph_times, reference
 from cb_trace.attribution.graphs import paired, paired_on_streams
 from tests.attribution.kineto_reader import events_of
 from tests.attribution.outcomes import tree
@@ -154,8 +154,10 @@ def test_when_kernels_ran_in_runs_of_the_graph() -> None:
     outside = kernel("gemm", 50_000, 10, 900)  # after the last step
     runs = events_of([*graph_events(moved(gelu=9), late), outside])
     assert runs.kernel["step"].null_count() == 1
-    times = stream_times(runs, source)
-    assert times.columns == ["start_ns", "dur_ns", "kernel_id", "run"]
+    times = graph_times(runs, source)
+    assert set(times.columns) == {"kernel_id", "run", "start_ns", "dur_ns", "replayed_id"}
+    inside = runs.kernel.drop_nulls("step").select("kernel_id", "start_ns")
+    assert times.select("replayed_id", "start_ns").sort("start_ns").rows() == inside.rows()
     ids = step.kernel.sort("start_ns")["kernel_id"].to_list()
     begin = [at * 1_000 for _, _, at, _ in STEP]
     rows = times.select("run", "kernel_id", "start_ns", "dur_ns").sort("run", "start_ns").rows()
