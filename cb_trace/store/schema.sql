@@ -361,7 +361,8 @@ COMMENT ON TABLE partition IS
 COMMENT ON COLUMN partition.run_id IS 'Recording';
 COMMENT ON COLUMN partition.module_id IS 'Module; NULL for unattributed and profiled_excess';
 COMMENT ON COLUMN partition.phase IS 'Phase';
-COMMENT ON COLUMN partition.deployment IS 'eager or graph';
+COMMENT ON COLUMN partition.deployment IS
+    'eager or graph, the latter by its own kernels where its runs were profiled, else by the eager ones';
 COMMENT ON COLUMN partition.kind IS
     'busy, idle_host, idle_gap, idle_sync, idle_copy, unattributed or profiled_excess (at most 0)';
 COMMENT ON COLUMN partition.ns IS 'Time a step, ns';
@@ -393,7 +394,8 @@ COMMENT ON TABLE term IS
 COMMENT ON COLUMN term.run_id IS 'Recording';
 COMMENT ON COLUMN term.module_id IS 'Module';
 COMMENT ON COLUMN term.phase IS 'Phase';
-COMMENT ON COLUMN term.deployment IS 'eager or graph';
+COMMENT ON COLUMN term.deployment IS
+    'eager or graph, the latter by its own kernels where its runs were profiled, else by the eager ones';
 COMMENT ON COLUMN term.kind IS
     'launch, cache, kernel_choice, fusion, overlap, contention, idle or residual';
 COMMENT ON COLUMN term.ns IS 'Part of isolated minus cost, ns; NULL where not measured';
