@@ -281,7 +281,10 @@ CREATE VIEW fused_kernel AS
 WITH fused AS (
     SELECT kernel_id, count(DISTINCT module_id) AS modules
     FROM kernel_module
+    JOIN kernel USING (kernel_id)
+    JOIN trace USING (trace_id)
     WHERE module_id IS NOT NULL
+        AND trace.role IN ('context', 'foreign')
     GROUP BY kernel_id
     HAVING count(DISTINCT module_id) > 1
 )
@@ -303,7 +306,7 @@ JOIN kernel USING (kernel_id)
 JOIN kernel_module AS part USING (kernel_id)
 JOIN module USING (module_id)
 ORDER BY kernel.kernel_id, part.share DESC, module.ordinal;
-COMMENT ON VIEW fused_kernel IS 'Kernels that belong to several modules, a row a module';
+COMMENT ON VIEW fused_kernel IS 'Kernels of the step that belong to several modules, a row a module';
 COMMENT ON COLUMN fused_kernel.run_id IS 'Recording';
 COMMENT ON COLUMN fused_kernel.kernel_id IS 'Device activity';
 COMMENT ON COLUMN fused_kernel.step IS 'Step';

@@ -186,10 +186,14 @@ def given(kernel_id: int, module_id: int | None, ns: int, **more: Any) -> dict[s
 
 
 def test_a_fused_kernel_has_a_row_a_module(tmp_path: Path) -> None:
+    roles = ["context", "graph"]  # the other has the same step once more
     rows = base_rows() | {
-        "kernel": [{"kernel_id": 0, "trace_id": 0, "name": "fused", "dur_ns": 10, "step": 0}],
+        "trace": [{"trace_id": id_, "run_id": "r", "role": role} for id_, role in enumerate(roles)],
+        "kernel": [{"kernel_id": 0, "trace_id": 0, "name": "fused", "dur_ns": 10, "step": 0},
+                   {"kernel_id": 1, "trace_id": 1, "name": "fused", "dur_ns": 9, "step": 0}],
         "kernel_module": [given(0, FC_0, 4, share=0.4, bytes=80),
-                          given(0, FC_1, 6, share=0.6)],
+                          given(0, FC_1, 6, share=0.6),
+                          given(1, FC_0, 4, share=0.4), given(1, FC_1, 5, share=0.6)],
     }  # fmt: skip
     with opened(tmp_path / "p.duckdb", rows) as profile:
         found = profile.execute(
