@@ -101,6 +101,8 @@ def test_compile(phase: str, tmp_path: Path, device: torch.device) -> None:
     known = {m.path for m in manifest.modules}
     assert {n.path for n in nodes} <= {*known, None}
     assert sum(n.path is None for n in nodes) <= 0.02 * len(nodes)
+    timed = {(s.kind, s.deployment) for s in manifest.step_samples}
+    assert ("graph" in {t.role for t in manifest.traces}) == (("bare", "graph") in timed)
     unwanted = {CHANGED, COMPILED_AGAIN, "compile provenance unavailable"}
     assert [n.detail for n in manifest.notes if n.reason in unwanted] == []
 
@@ -148,7 +150,9 @@ def test_a_training_step_is_captured_after_replays(
         tmp_path, workload, device, phase="train", mode=mode, dtype="bf16", replay=True,
         replay_seconds=5.0, profiled_calls=1,
     )  # fmt: skip
-    assert "sequence" in {t.role for t in manifest.traces}, manifest.notes
+    roles = {t.role for t in manifest.traces}
+    assert "sequence" in roles, manifest.notes
+    assert ("graph" in roles) == (mode == "eager")  # else it is the context
     assert ("bare", "graph") in {(s.kind, s.deployment) for s in manifest.step_samples}
     assert {r.phase for r in manifest.replays if r.samples_ns} == {"forward", "backward"}
 

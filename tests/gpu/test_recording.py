@@ -15,6 +15,7 @@ import torch
 
 from cb_trace.bundle import Manifest, file_sha256, open_bundle
 from cb_trace.capture.again import replay_bundle
+from cb_trace.capture.graph_runs import GRAPH_TRACE, RUNS
 from cb_trace.capture.options import RecordOptions
 from cb_trace.capture.record import record
 from cb_trace.providers import load
@@ -111,6 +112,21 @@ def test_steps_are_alike_and_end_before_the_next_begins(recorded: Recorded) -> N
         if following is not None:
             assert max(k["ts"] + k["dur"] for k in kernels) <= following["ts"]
     assert names[0] == names[1] == names[2]
+
+
+def test_every_profiled_run_of_the_graph_has_the_kernels_of_the_step(recorded: Recorded) -> None:
+    text = gzip.decompress((recorded.folder / GRAPH_TRACE).read_bytes())
+    events = [e for e in json.loads(text)["traceEvents"] if e.get("ph") == "X"]
+    launched = [e["args"]["correlation"] for e in events if e["name"] == "cudaGraphLaunch"]
+    assert len(launched) == RUNS
+    ran: dict[int, list[str]] = {}
+    for e in events:
+        if e.get("cat") == "kernel":
+            ran.setdefault(e["args"]["correlation"], []).append(e["name"])
+    step = Counter(e["name"] for e in recorded.of("kernel"))
+    assert sorted(ran) == sorted(launched)
+    for names in ran.values():
+        assert {name: 3 * count for name, count in Counter(names).items()} == dict(step)
 
 
 def test_replays_have_samples_and_kernels(recorded: Recorded) -> None:
