@@ -1,4 +1,4 @@
-"""The conductor's part for causes: the sequence run, and marginal costs by the simulator."""
+"""The conductor's part for causes: the sequence run, those of the graph, and marginal costs."""
 
 from __future__ import annotations
 

@@ -117,8 +117,8 @@ def attribute(
 ) -> Context:
     """Give every kernel of a loaded trace its modules, and keep the rows.
 
-    :param source: what the trace's CUDA graphs were captured from; ``on_streams``: they ran on
-        several, whichever those were.
+    :param source: what the trace's CUDA graphs were captured from; ``on_streams``: they may
+        have run on several, whichever those were.
     :param autograd: the events' backward operators, where they have been found already.
     """
     from cb_trace import attribution

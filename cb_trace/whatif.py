@@ -211,13 +211,13 @@ class _Recorded:
     graph: analysis.StepEvents
     parts: analysis.Parts
     alone_ns: dict[int, float]  # of kernels of a step on several streams, by the sequence run
-    streams: pl.DataFrame | None  # when they ran in profiled runs of its graph
+    runs: pl.DataFrame | None  # when they ran in profiled runs of its graph
 
     def scaled(self) -> dict[Deployment, Scaled]:
         """The programs of each deployment that was timed bare, scaled to it."""
         events = {"eager": self.eager, "graph": self.graph}
         steps = {name: analysis.programs(events[name]) for name in self.bare}
-        parts = analysis.with_together(self.parts, steps, self.bare, self.alone_ns, self.streams)
+        parts = analysis.with_together(self.parts, steps, self.bare, self.alone_ns, self.runs)
         return {
             name: scaled_steps(steps[name], name, target, parts)
             for name, target in self.bare.items()
@@ -255,8 +255,8 @@ def _recorded(connection: DuckDBPyConnection, run_id: str, module: pl.DataFrame)
         )
     )
     alone_ns = _times_alone(connection, run_id, recorded, events)
-    streams = _graph_times(connection, run_id, recorded, events)
-    return _Recorded(bare, eager, events, parts, alone_ns, streams)
+    runs = _graph_times(connection, run_id, recorded, events)
+    return _Recorded(bare, eager, events, parts, alone_ns, runs)
 
 
 def _times_alone(

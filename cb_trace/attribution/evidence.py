@@ -21,7 +21,7 @@ class Reference:
 
     kernel: pl.DataFrame
     kernel_module: pl.DataFrame
-    on_streams: bool = False  # the graph ran on several streams: graphs.paired_on_streams
+    on_streams: bool = False  # the graph may have run on several: graphs.paired_on_streams
 
 
 @dataclass(frozen=True, slots=True)
