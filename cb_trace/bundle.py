@@ -195,6 +195,19 @@ class HostSpanRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HostWindowRecord:
+    """The windows that the steps with clocks in them were timed in, as bare ones are.
+
+    A place of the lists is the step of that place in every :class:`HostSpanRecord`.
+    """
+
+    host_ns: list[int]  # from the step's start to its return, what the clocks took included
+    closing_ns: list[int]  # from there until the host was through with closing the window
+    window_ns: list[int]  # on the device's timer, nothing taken off
+    empty_ns: int  # what is taken off every window of a bare step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HostTourRecord:
     """Host time of one module in company: the innermost ones called alone, in the step's order.
 
@@ -267,6 +280,7 @@ class Manifest:
     knockouts: list[KnockoutRecord] = field(default_factory=list)
     speedups: list[SpeedupRecord] = field(default_factory=list)
     host_spans: list[HostSpanRecord] = field(default_factory=list)
+    host_window: HostWindowRecord | None = None
     host_tours: list[HostTourRecord] = field(default_factory=list)
 
 

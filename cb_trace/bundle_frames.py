@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from statistics import median_low
 from typing import TYPE_CHECKING, Any
 
 from cb_trace.columns import SCHEMA_VERSION, polars_schema
@@ -39,6 +40,7 @@ class BundleFrames:
     knockout: pl.DataFrame
     speedup: pl.DataFrame  # without the predictions
     host_span: pl.DataFrame
+    host_window: pl.DataFrame
     host_tour: pl.DataFrame
     bare: dict[Deployment, BareStep]
 
@@ -103,6 +105,7 @@ def _frames(manifest: Manifest) -> BundleFrames:
         knockout=table_frame("knockout", _knockouts(manifest, ids, bare)),
         speedup=table_frame("speedup", _speedups(manifest, ids, bare)),
         host_span=table_frame("host_span", _host_times(manifest, manifest.host_spans, ids)),
+        host_window=table_frame("host_window", _host_window(manifest)),
         host_tour=table_frame("host_tour", _host_times(manifest, manifest.host_tours, ids)),
         bare=bare,
     )
@@ -244,6 +247,26 @@ def _host_times(
             "calls": record.calls, "ns": found.median_ns, "low_ns": found.low_ns,
             "high_ns": found.high_ns, "samples": found.samples, "dropped": record.dropped,
         }  # fmt: skip
+
+
+def _host_window(manifest: Manifest) -> Iterable[dict[str, Any]]:
+    """The windows that the bare step's host times were read in.
+
+    :raises ValueError: its lists are not of the same steps.
+    """
+    window = manifest.host_window
+    if window is None:
+        return
+    steps = list(zip(window.host_ns, window.closing_ns, window.window_ns, strict=True))
+    if not steps:
+        raise ValueError("a host window of no step")
+    host_ns = median_low(host for host, _, _ in steps)
+    yield {
+        "run_id": manifest.run.run_id, "host_ns": host_ns,
+        "closing_ns": median_low(closing for _, closing, _ in steps),
+        "window_ns": host_ns + median_low(whole - host for host, _, whole in steps),
+        "empty_ns": window.empty_ns, "samples": len(steps),
+    }  # fmt: skip
 
 
 def _paired(

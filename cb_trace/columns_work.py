@@ -99,6 +99,14 @@ HOST_SPAN: Schema = {  # from the bundle: host time in the bare eager step; excl
     "samples": "INTEGER",
     "dropped": "INTEGER",
 }
+HOST_WINDOW: Schema = {  # from the bundle: the windows of the steps that host_span was read in
+    "run_id": "VARCHAR",
+    "host_ns": "BIGINT",  # from the step's start to its return, clocks included
+    "closing_ns": "BIGINT",  # from there until the host has closed the window
+    "window_ns": "BIGINT",  # nothing taken off
+    "empty_ns": "BIGINT",  # what is taken off every window of a bare step
+    "samples": "INTEGER",
+}
 # From the bundle: host time in company, modules called in the step's order; of modules only.
 HOST_TOUR: Schema = HOST_SPAN
 PARAMETER: Schema = {  # from the bundle: a row a module that holds it itself
@@ -117,6 +125,7 @@ WORK_TABLES: dict[str, Schema] = {
     "overhead": OVERHEAD,
     "speedup": SPEEDUP,
     "host_span": HOST_SPAN,
+    "host_window": HOST_WINDOW,
     "host_tour": HOST_TOUR,
     "parameter": PARAMETER,
 }

@@ -180,7 +180,7 @@ def _ingest_bundle(run: Ingest, source: Path) -> str:
     frames = bundle_frames(manifest)
     for table in (
         "run", "module", "step_sample", "replay_sample", "note", "knockout", "host_span",
-        "host_tour",
+        "host_window", "host_tour",
     ):  # fmt: skip
         run.append(table, getattr(frames, table))
     loaded: dict[Role, list[int]] = {}

@@ -42,6 +42,9 @@ def _checked(kind: Any, value: Any, name: str) -> Any:
     if origin is dict and isinstance(value, dict):
         return {str(key): _checked(inner[1], item, name) for key, item in value.items()}
     if origin in (Union, types.UnionType):
+        records = [option for option in inner if is_dataclass(option)]
+        if records and isinstance(value, dict):
+            return _checked(records[0], value, name)
         if any(_fits(option, value) for option in inner):
             return value
     elif (origin is Literal and value in inner) or (origin is None and _fits(kind, value)):

@@ -3,6 +3,9 @@
 A module's time is its own: from the start of its ``forward`` to its return, less the forwards that
 ran inside. What is left of the step is its work outside every module. Nothing else is attached, and
 what the clocks themselves cost is taken off.
+
+The steps run in windows as the bare ones do, so that it is known how long the host takes to close
+one, and how much later than the host the device is through.
 """
 
 from __future__ import annotations
@@ -19,10 +22,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from cb_trace.bundle import HostSpanRecord
+from cb_trace.bundle import HostSpanRecord, HostWindowRecord
 from cb_trace.replay.graph import one_line
 from cb_trace.replay.methods import Method, in_backward, stand_ins
-from cb_trace.replay.timing import Taken, host_of, synchronize
+from cb_trace.replay.timing import Taken, empty_window_ns, host_of, open_window
 
 SAMPLES = 12  # of a block
 MAX_SECONDS = 0.5  # of a block, half of them without clocks, with
@@ -67,10 +70,20 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class _Closed:
+    """The window of one step with clocks in it."""
+
+    host_ns: int  # from the step's start to its return
+    closing_ns: int  # from there until the host was through with closing the window
+    window_ns: int  # nothing taken off
+
+
+@dataclass(frozen=True, slots=True)
 class _Block:
     """Steps with clocks, taken in one go beside as many without."""
 
     steps: list[dict[int, Part]]
+    windows: list[_Closed]  # of the same steps
     longer_ns: float  # than those without
     dropped: int
     slowed: bool
@@ -111,11 +124,11 @@ class HostSpans:
             return clocks.around(places[path], method)
 
         try:
-            bare, _ = self._sampled(clocks, samples, max_seconds / 2)
+            bare, _, _ = self._sampled(clocks, samples, max_seconds / 2)
             compiled = _compiled()
             with stand_ins(self._modules, self._methods, around):
                 clocks.run(self._step)  # a changed forward makes some things anew
-                read, taken = self._sampled(clocks, samples, max_seconds / 2)
+                read, windows, taken = self._sampled(clocks, samples, max_seconds / 2)
         except Exception as error:  # a step that fails anyhow fails again in the next bare block
             self.reason = f"the step fails with clocks around its modules: {one_line(error)}"
             return
@@ -128,12 +141,12 @@ class HostSpans:
         steps = [parts_of(log) for log in read]
         timed = taken.timed()
         longer = _low_quartile_ns(read) - _low_quartile_ns(bare)
-        self._blocks.append(_Block(steps, longer, timed.dropped, timed.slowed))
+        self._blocks.append(_Block(steps, windows, longer, timed.dropped, timed.slowed))
 
     def records(self) -> list[HostSpanRecord]:
         """Of the step outside every module (path None), and of each module that it calls."""
-        sound = [block for block in self._blocks if not block.slowed] or self._blocks
-        if self.reason is not None or not sound:
+        sound = self._sound()
+        if not sound:
             return []
         dropped = sum(b.dropped + (0 if b in sound else len(b.steps)) for b in self._blocks)
         steps = [step for block in sound for step in block.steps]
@@ -147,22 +160,45 @@ class HostSpans:
                 records.append(HostSpanRecord(path=path, calls=times, ns=ns, dropped=dropped))
         return records
 
+    def window(self) -> HostWindowRecord | None:
+        """The windows of the same steps."""
+        sound = self._sound()
+        if not sound:
+            return None
+        closed = [one for block in sound for one in block.windows]
+        return HostWindowRecord(
+            host_ns=[one.host_ns for one in closed],
+            closing_ns=[one.closing_ns for one in closed],
+            window_ns=[one.window_ns for one in closed],
+            empty_ns=empty_window_ns(self._device),
+        )
+
+    def _sound(self) -> list[_Block]:
+        """The blocks that count."""
+        if self.reason is not None:
+            return []
+        return [block for block in self._blocks if not block.slowed] or self._blocks
+
     def _sampled(
         self, clocks: Clocks, samples: int, max_seconds: float
-    ) -> tuple[list[list[int]], Taken]:
+    ) -> tuple[list[list[int]], list[_Closed], Taken]:
         """Steps that count, as they are or with clocks."""
         host, begin = host_of(self._device), time.perf_counter()
         logs: list[list[int]] = []
+        windows: list[_Closed] = []
         taken = Taken(MIN_SAMPLES)
         while len(taken) < MIN_SAMPLES or (
             taken.enough < samples and time.perf_counter() - begin < max_seconds
         ):
-            synchronize(self._device)
             clear = host is None or host.seek()
-            logs.append(clocks.run(self._step))
+            window = open_window(lambda: clocks.once(self._step), self._device)
+            logs.append(clocks.log())
             clear = clear and (host is None or host.full())
-            taken.add(_length_ns(logs[-1]), clear=clear)
-        return [logs[place] for place in taken.places()], taken
+            length = _length_ns(logs[-1])
+            windows.append(_Closed(length, window.closed_ns - logs[-1][-2], window.ns))
+            taken.add(length, clear=clear)
+        places = taken.places()
+        return [logs[place] for place in places], [windows[place] for place in places], taken
 
 
 class Clocks:
@@ -201,8 +237,16 @@ class Clocks:
 
     def run(self, step: Callable[[], object]) -> list[int]:
         """Run a step; its log, itself as the first and last entry."""
+        self.once(step)
+        return self.log()
+
+    def once(self, step: Callable[[], object]) -> None:
+        """Run a step, and do nothing after it."""
         self._log.clear()
         self.around(STEP, step)()
+
+    def log(self) -> list[int]:
+        """Of the last step."""
         return list(self._log)
 
 

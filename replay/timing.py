@@ -224,15 +224,33 @@ def _window_ns(
 ) -> int:
     if before is not None:
         before()
+    return _window(run, device, calls, queued=queued).ns
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One window, with nothing taken off, and when the host was through with closing it."""
+
+    ns: int
+    closed_ns: int  # by time.perf_counter_ns
+
+
+def open_window(run: Run, device: torch.device) -> Window:
+    """A window of one run, opened on an empty queue, as those of the bare eager steps are."""
+    return _window(run, device, 1, queued=False)
+
+
+def _window(run: Run, device: torch.device, calls: int, *, queued: bool) -> Window:
     if device.type == "cuda":
-        return _cuda_window_ns(run, device, calls, queued=queued)
+        return _cuda_window(run, device, calls, queued=queued)
     begin = time.perf_counter_ns()
     for _ in range(calls):
         run()
-    return time.perf_counter_ns() - begin
+    closed = time.perf_counter_ns()
+    return Window(closed - begin, closed)
 
 
-def _cuda_window_ns(run: Run, device: torch.device, calls: int, *, queued: bool) -> int:
+def _cuda_window(run: Run, device: torch.device, calls: int, *, queued: bool) -> Window:
     with torch.cuda.device(device):
         start = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         end = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
@@ -242,5 +260,7 @@ def _cuda_window_ns(run: Run, device: torch.device, calls: int, *, queued: bool)
         for _ in range(calls):
             run()
         end.record()
+        closed = time.perf_counter_ns()
         end.synchronize()
-        return round(float(start.elapsed_time(end)) * 1e6)  # a length, far below float limits
+        ns = round(float(start.elapsed_time(end)) * 1e6)  # a length, far below float limits
+        return Window(ns, closed)

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
 
-from cb_trace.bundle import MANIFEST, HostSpanRecord, HostTourRecord, Manifest, open_bundle
+from cb_trace.bundle import (
+    MANIFEST,
+    HostSpanRecord,
+    HostTourRecord,
+    HostWindowRecord,
+    Manifest,
+    open_bundle,
+)
 from cb_trace.bundle_frames import bundle_frames
 from cb_trace.columns import polars_schema
 from cb_trace.conduct import ingest
@@ -43,10 +50,11 @@ def test_host_times_read_back_as_written(tmp_path: Path) -> None:
 def test_a_bundle_from_before_has_none(tmp_path: Path) -> None:
     bundle = write_net_bundle(tmp_path / "net")
     document = json.loads((bundle / MANIFEST).read_text())
-    del document["host_spans"], document["host_tours"]
+    del document["host_spans"], document["host_tours"], document["host_window"]
     (bundle / MANIFEST).write_text(json.dumps(document))
     frames = bundle_frames(open_bundle(bundle).manifest)
-    for table, frame in (("host_span", frames.host_span), ("host_tour", frames.host_tour)):
+    for table in ("host_span", "host_window", "host_tour"):
+        frame = getattr(frames, table)
         assert frame.height == 0
         assert dict(frame.schema) == polars_schema(table)
 
@@ -119,3 +127,29 @@ def test_a_profile_from_before_is_read_all_the_same(tmp_path: Path) -> None:
         connection.execute("DROP TABLE host_span; DROP TABLE host_tour; DROP TABLE parameter")
     assert what_if(profile, wishes) == now
     assert rows(profile, "SELECT * FROM compare") == compared
+
+
+WINDOW = HostWindowRecord(
+    host_ns=[20_000, 30_000, 21_000], closing_ns=[9_000, 8_000, 7_000],
+    window_ns=[28_000, 90_000, 32_000], empty_ns=5_000,
+)  # fmt: skip
+
+
+def test_the_windows_of_host_times_read_back_and_have_medians(tmp_path: Path) -> None:
+    bundle = write_net_bundle(tmp_path / "net", host_spans=SPANS, host_window=WINDOW)
+    manifest = open_bundle(bundle).manifest
+    assert manifest.host_window == WINDOW
+    (row,) = bundle_frames(manifest).host_window.drop("run_id").rows(named=True)
+    # 8, 60 and 11 µs after the host: in a step of 21 µs the device is through after 32.
+    assert row == {
+        "host_ns": 21_000, "closing_ns": 8_000, "window_ns": 32_000, "empty_ns": 5_000,
+        "samples": 3,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("places", [[], [1, 2]])
+def test_windows_of_other_steps_are_refused(tmp_path: Path, places: list[int]) -> None:
+    window = replace(WINDOW, host_ns=places, closing_ns=places, window_ns=[])
+    bundle = write_net_bundle(tmp_path / "net", host_window=window)
+    with pytest.raises(CbTraceError, match="contradicts itself"):
+        bundle_frames(open_bundle(bundle).manifest)

@@ -195,6 +195,7 @@ class _Recording:
             knockouts=self.changed.knockouts,
             speedups=self.changed.speedups,
             host_spans=self.spans.records,
+            host_window=self.spans.window,
             host_tours=self.replayer.tour.records() if self.replayer else [],
         )
 

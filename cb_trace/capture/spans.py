@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from cb_trace.bundle import HostSpanRecord, Note
+from cb_trace.bundle import HostSpanRecord, HostWindowRecord, Note
 from cb_trace.capture.modes import Deployed
 from cb_trace.capture.options import RecordOptions
 from cb_trace.replay.host_spans import HostSpans
@@ -39,6 +39,11 @@ class SpannedSteps:
     def records(self) -> list[HostSpanRecord]:
         """One a module that the step calls, and one of the step."""
         return self._spans.records() if self._spans is not None else []
+
+    @property
+    def window(self) -> HostWindowRecord | None:
+        """Of the steps that were read."""
+        return self._spans.window() if self._spans is not None else None
 
     @property
     def notes(self) -> list[Note]:

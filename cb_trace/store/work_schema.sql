@@ -132,6 +132,23 @@ COMMENT ON COLUMN host_span.high_ns IS 'Upper bound (95 % bootstrap), ns';
 COMMENT ON COLUMN host_span.samples IS 'Steps it was read in';
 COMMENT ON COLUMN host_span.dropped IS 'Steps left out, as the host was slowed';
 
+CREATE TABLE host_window (
+    run_id VARCHAR, host_ns BIGINT, closing_ns BIGINT, window_ns BIGINT, empty_ns BIGINT,
+    samples INTEGER
+);
+COMMENT ON TABLE host_window IS
+    'The windows, as bare steps are timed in, of the steps that host_span was read in; a row a run';
+COMMENT ON COLUMN host_window.run_id IS 'Recording';
+COMMENT ON COLUMN host_window.host_ns IS
+    'Median time from the start of the step to its return, that of the clocks included, ns';
+COMMENT ON COLUMN host_window.closing_ns IS
+    'Median time from there until the host was through with closing the window, ns';
+COMMENT ON COLUMN host_window.window_ns IS
+    'host_ns and by how much the window, on the timer of the device, is longer (median), ns';
+COMMENT ON COLUMN host_window.empty_ns IS
+    'What is taken off every window of a bare step, and not here: an empty window, ns';
+COMMENT ON COLUMN host_window.samples IS 'Steps';
+
 CREATE TABLE host_tour (
     run_id VARCHAR, module_id INTEGER, calls BIGINT, ns BIGINT, low_ns BIGINT, high_ns BIGINT,
     samples INTEGER, dropped INTEGER

@@ -361,3 +361,20 @@ def test_clocks_are_read_on_the_thread_that_made_them() -> None:
     clocked = clocks.around(0, lambda: None)
     assert parts_of(clocks.run(clocked))[0].calls == 1
     assert not clocks.elsewhere
+
+
+def test_the_windows_are_of_the_same_steps() -> None:
+    model = nn.Sequential(Sleep(), nn.Linear(4, 4))
+    spans = HostSpans(dict(model.named_modules()), lambda: model(X), CPU)
+    assert spans.window() is None
+    spans.block(samples=4, max_seconds=0.2)
+    spans.block(samples=3, max_seconds=0.2)
+    window = spans.window()
+    assert window is not None
+    count = len(spans.records()[0].ns)
+    assert len(window.host_ns) == len(window.closing_ns) == len(window.window_ns) == count
+    for host, closing, whole in zip(
+        window.host_ns, window.closing_ns, window.window_ns, strict=True
+    ):
+        assert 5_000_000 <= host < host + closing <= whole
+    assert 0 < window.empty_ns < 5_000_000
