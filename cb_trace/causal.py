@@ -115,6 +115,7 @@ def _parts(
             module=context.module,
             parameter=rows("parameter").filter(pl.col("run_id") == context.run_id),
             host_span=host_span,
+            host_window=rows("host_window").filter(pl.col("run_id") == context.run_id),
             host_tour=host_tour,
             cost=rows("cost"),
             memory=rows("memory"),

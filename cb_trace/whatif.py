@@ -248,6 +248,7 @@ def _recorded(connection: DuckDBPyConnection, run_id: str, module: pl.DataFrame)
             module=module,
             parameter=_later_rows(connection, "parameter", *of_run),
             host_span=_later_rows(connection, "host_span", *of_run),
+            host_window=_later_rows(connection, "host_window", *of_run),
             cost=_rows(connection, "cost", *of_run),
             memory=_rows(connection, "memory", *of_run),
             step_sample=_rows(connection, "step_sample", *of_run),

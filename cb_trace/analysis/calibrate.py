@@ -26,21 +26,20 @@ import numpy as np
 
 from cb_trace.analysis.host_cold import HostCold
 from cb_trace.analysis.host_line import LAUNCH
+from cb_trace.analysis.lengths import solve, step_lengths
 from cb_trace.analysis.program import Program, without_host
 from cb_trace.analysis.residency import Residency
 from cb_trace.analysis.sharing import speed
 from cb_trace.analysis.simulate import Variants, simulate
 from cb_trace.analysis.stats import FloatArray
+from cb_trace.analysis.to_bare import StepWindow, to_bare
 
 MOST_APART = 1.5  # beyond 1 two kernels at once take longer than one after the other
 NEAR_RATIO = 0.002  # of the bare step
-SLOWER = 0.1  # of the host, to see what it does to the step
-BOUND_RATIO = 0.5
 ENOUGH_RATIO = 0.1  # of all kernel time that ran beside other kernels; less is lost in noise
 # From the range of a step to that of its root, and back. With a profiler an H200's host took 52 µs
 # and 21, of which 6 are left without.
 RANGES_NS = 60_000
-_POINTS, _ROUNDS = 33, 4  # of a search: the last interval is 32⁴ times shorter than the first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +82,7 @@ def eager_scale(
     spent_ns: Mapping[int, float] | None = None,
     *,
     others: float = 1.0,
+    window: StepWindow | None = None,
 ) -> Scale:
     """The scale of the eager step.
 
@@ -92,69 +92,18 @@ def eager_scale(
     :param spent_ns: what the host spends in modules' own forward code, by module_id: in the bare
         step, or without ``bare_ns`` in the tour of modules.
     :param others: what the work in all other modules' forwards is multiplied by, beside ``host``.
+    :param window: of steps as the bare ones, in which the host's time is known.
     """
     factors = measured(program, in_step(program, host), spent_ns or {}, others)
     program, longest_start = bare_host(program, factors)
-    lengths = partial(step_lengths, program, together=together)
     scale = Scale(program=program, host=1.0, device=1.0, gap=1.0, together=together)
     if bare_ns is None:
         return scale
-    return _to_bare(scale, lengths, bare_ns, longest_start, watched=bool(spent_ns))
-
-
-def _to_bare(
-    scale: Scale,
-    lengths: Callable[..., FloatArray],
-    bare_ns: int,
-    longest_start: float,
-    *,
-    watched: bool,
-) -> Scale:
-    """What gives way so that the step is as long as the bare one: see the module's text.
-
-    :param watched: clocks told the host's time in the bare step.
-    """
-    program = scale.program
-    own = int(program.work_ns.sum())
-    quick, given = lengths(host=np.array([0.0, 1.0]))
-    if quick > bare_ns or not own:  # kernels alone take longer, under the profiler, than the step
-        times = min(1.0, bare_ns / own) if own else 1.0
-
-        def devices(tried: FloatArray) -> FloatArray:
-            return lengths(host=times, device=tried, gap=tried)
-
-        device = solve(devices, bare_ns, 0.0, _above(devices, bare_ns, 1.0))
-        return replace(scale, host=times, device=device, gap=device)
-
-    def hosts(tried: FloatArray) -> FloatArray:
-        return lengths(host=tried)
-
-    def gaps(tried: FloatArray) -> FloatArray:
-        return lengths(gap=tried)
-
-    # Where clocks told the host's time, it is the gaps: a profiler makes those longer too.
-    if watched and given > bare_ns >= float(gaps(np.zeros(1))[0]):
-        return replace(scale, gap=solve(gaps, bare_ns, 0.0, 1.0))
-    if given > bare_ns or _host_bounds(program, hosts):
-        return replace(scale, host=solve(hosts, bare_ns, 0.0, _above(hosts, bare_ns, 1.0)))
-
-    def starts(tried: FloatArray) -> FloatArray:
-        return lengths(start=tried)
-
-    if float(starts(np.array([longest_start]))[0]) >= bare_ns:
-        return replace(scale, start_ns=solve(starts, bare_ns, 0.0, longest_start))
-
-    def late_hosts(tried: FloatArray) -> FloatArray:
-        return lengths(host=tried, start=longest_start)
-
-    times = solve(late_hosts, bare_ns, 1.0, _above(late_hosts, bare_ns, 1.0))
-    return replace(scale, host=times, start_ns=longest_start)
-
-
-def _host_bounds(program: Program, hosts: Callable[[FloatArray], FloatArray]) -> bool:
-    """Whether the step grows by most of what its host work does."""
-    given, slower = hosts(np.array([1.0, 1 + SLOWER]))
-    return float(slower - given) > BOUND_RATIO * SLOWER * float(program.work_ns.sum())
+    lengths = partial(step_lengths, program, together=together)
+    fit = to_bare(
+        program, lengths, bare_ns, longest_start, watched=bool(spent_ns), window=window
+    )  # fmt: skip
+    return replace(scale, host=fit.host, device=fit.device, gap=fit.gap, start_ns=fit.start_ns)
 
 
 def in_step(program: Program, host: FloatArray) -> FloatArray:
@@ -341,47 +290,3 @@ def together_in(programs: Sequence[Program], alone_ns: Mapping[int, float]) -> f
     tried = np.linspace(1.0 - MOST_APART, 1.0, 151)
     made = [float((np.array(length) * (parts @ speed(many, each))).sum()) for each in tried]
     return float(tried[int(np.argmin(np.abs(np.array(made) - alone)))])
-
-
-def step_lengths(
-    program: Program,
-    *,
-    host: FloatArray | float = 1.0,
-    device: FloatArray | float = 1.0,
-    gap: FloatArray | float = 1.0,
-    start: FloatArray | float = 0.0,
-    together: FloatArray | float = 1.0,
-    lost: FloatArray | float = 1.0,
-) -> FloatArray:
-    """The step under one factor for all owners, several at once."""
-    tried = np.broadcast_arrays(host, device, gap, start, together, lost)
-    each, on_device, *others = (np.atleast_1d(one).astype(float) for one in tried)
-    every = np.ones((len(program.owners), 1))
-    return simulate(program, Variants(every * each, every * on_device, *others))
-
-
-def _above(length: Callable[[FloatArray], FloatArray], target: float, low: float) -> float:
-    """A factor at which a length is beyond the target, doubling from ``low``."""
-    high = max(low, 1e-3)
-    for _ in range(40):
-        if float(length(np.array([high]))[0]) > target:
-            break
-        high *= 2
-    return high
-
-
-def solve(
-    length: Callable[[FloatArray], FloatArray], target: float, low: float, high: float
-) -> float:
-    """The largest factor at which a length that rises with it is at most the target."""
-    for _ in range(_ROUNDS):
-        tried = np.linspace(low, high, _POINTS)
-        lengths = length(tried)
-        fits = np.flatnonzero(lengths <= target)
-        at = int(fits[-1]) if fits.size else 0
-        above = min(at + 1, _POINTS - 1)
-        low, high = float(tried[at]), float(tried[above])
-    under, over = float(lengths[at]), float(lengths[above])
-    if over <= under or target < under:
-        return low
-    return low + (high - low) * min(1.0, (target - under) / (over - under))  # straight in between

@@ -68,10 +68,13 @@ def scaled_steps(
             return graph_scale(program, bare_ns, parts.gap_ns, known, parts.one_stream_ns)
         together = 1.0 if known is None else known
         host = parts.host(program.owners)
+        program = in_window(program, parts, bare=bare_ns is not None)
         if bare_ns is None:
             others = in_company(program, parts.toured_ns, parts.looped_ns)
             return eager_scale(program, None, host, together, parts.toured_ns, others=others)
-        return eager_scale(program, bare_ns, host, together, parts.spent_ns)
+        return eager_scale(
+            program, bare_ns, host, together, parts.spent_ns, window=parts.window
+        )  # fmt: skip
 
     def side(bare_ns: int) -> list[Scale]:
         if met is not None:
@@ -89,6 +92,18 @@ def scaled_steps(
         return scaled_ones
     plain = scaled_steps(steps, deployment, bare, replace(parts, met=None))
     return replace(scaled_ones, plain=plain)
+
+
+def in_window(program: Program, parts: Parts, *, bare: bool) -> Program:
+    """The program in a window as bare steps are timed in, where it is known how those are closed.
+
+    :param bare: the bare step has been seen. Else to close one takes as long as in an empty one.
+    """
+    window = parts.window
+    if window is None:
+        return program
+    closing_ns = window.closing_ns if bare else window.empty_ns
+    return replace(program, closing_ns=closing_ns, empty_ns=window.empty_ns)
 
 
 def with_together(

@@ -21,7 +21,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from cb_trace.analysis.calibrate import Scale, graph_scale, solve, step_lengths
+from cb_trace.analysis.calibrate import Scale, graph_scale
+from cb_trace.analysis.lengths import solve, step_lengths
 from cb_trace.analysis.program import Loss, Program, without_host
 from cb_trace.analysis.stats import FloatArray, IntArray, middle_mean
 

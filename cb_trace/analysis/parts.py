@@ -21,6 +21,7 @@ from cb_trace.analysis.meeting import Met
 from cb_trace.analysis.program import Owner
 from cb_trace.analysis.residency import Residency, residency
 from cb_trace.analysis.stats import FloatArray, interval_stats
+from cb_trace.analysis.to_bare import StepWindow
 from cb_trace.bundle import ONE_STREAM, Deployment
 
 DEFAULT_GAP_NS = 1_000.0
@@ -40,6 +41,7 @@ class Measured:
     module: pl.DataFrame
     parameter: pl.DataFrame | None = None
     host_span: pl.DataFrame | None = None
+    host_window: pl.DataFrame | None = None
     host_tour: pl.DataFrame | None = None
     cost: pl.DataFrame | None = None
     memory: pl.DataFrame | None = None
@@ -63,6 +65,7 @@ class Parts:
     likes: Mapping[int, int] = field(default_factory=dict)  # the measurement that modules share
     # Of the host in the bare step, in modules' own forward code; no figure of modules alone.
     spent_ns: Mapping[int, float] = field(default_factory=dict)
+    window: StepWindow | None = None  # of those bare steps
     # Of the host in modules without others inside, called alone but in the order of the step; and
     # in loops of themselves, of those that the host bounds.
     toured_ns: Mapping[int, float] = field(default_factory=dict)
@@ -137,6 +140,7 @@ def isolated_parts(measured: Measured) -> Parts:
         likes=dict(inner_whole.select("module_id", "measured_id").iter_rows()),
         isolation_ns=_isolation(replay, module),
         spent_ns=spent,
+        window=_window(measured.host_window),
         toured_ns=toured,
         looped_ns={one: every[one].wall_ns for one in toured if one in every and every[one].bound},
         cold=host_cold(spent, every, module, _by_module(hot, kernels), ran) if spent else None,
@@ -165,6 +169,13 @@ def _spent(host: pl.DataFrame) -> dict[int, float]:
     """By module, in the bare step or the tour; what the step spends outside of them is left out."""
     rows = host.drop_nulls("module_id")
     return dict(rows.select("module_id", pl.col("ns").cast(float)).iter_rows())
+
+
+def _window(host_window: pl.DataFrame | None) -> StepWindow | None:
+    if host_window is None or host_window.is_empty():
+        return None
+    names = StepWindow.__dataclass_fields__
+    return StepWindow(**host_window.select(*names).row(0, named=True))
 
 
 def _one_stream(step_sample: pl.DataFrame) -> int | None:

@@ -67,6 +67,10 @@ class Program:
     # What a kernel takes for what ran before it, ns, and the kernels that may take that over.
     carried: Mapping[int, tuple[float, tuple[int, ...]]] = field(default_factory=dict)
     lost: Mapping[int, Loss] = field(default_factory=dict)  # by kernel, which takes it on top
+    # The window a step is timed in ends when the host has closed it, so long after its last work,
+    # and the device is through; what an empty one takes is taken off. 0: no host, no window.
+    closing_ns: int = 0
+    empty_ns: int = 0
 
     @property
     def streams(self) -> int:

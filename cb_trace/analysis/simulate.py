@@ -92,7 +92,8 @@ def _run(program: Program, variants: Variants) -> FloatArray:
                 ready=ready, together=variants.together,
             )
         )  # fmt: skip
-    finished: FloatArray = np.maximum(cpu + work[-1], last)
+    ended = np.maximum(cpu + work[-1] + program.closing_ns, last)
+    finished: FloatArray = np.maximum(ended - program.empty_ns, 0.0)
     return finished
 
 

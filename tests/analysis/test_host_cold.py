@@ -34,9 +34,9 @@ def test_the_next_of_the_kind_takes_it_over_and_less_work_leaves_it_warmer() -> 
     assert lost(three_in_turn(), 100_000) == {
         ROOT: 100_000, A: 30_000, B: 20_000, LIST: 20_000, D: 20_000,
     }  # fmt: skip
-    # A third of the share that is gone: 0.3 ÷ 3 of what b took over, 0.2 ÷ 3 of a's own.
+    # Two thirds of the share that is gone: 0.2 of what b took over, 0.4 ÷ 3 of a's own.
     assert lost(three_in_turn(), 100_000, "eager", Parts(cold=COLD)) == {
-        ROOT: 100_000, A: 30_000 - 10_800, B: 20_800, LIST: 20_800, D: 20_800,
+        ROOT: 100_000, A: 30_000 - 9_600, B: 21_600, LIST: 21_600, D: 21_600,
     }  # fmt: skip
 
 
@@ -45,7 +45,7 @@ def test_a_graph_has_no_host() -> None:
     assert lost(timeline, 6_000, "graph", Parts(cold=COLD)) == lost(timeline, 6_000, "graph")
 
 
-def test_who_is_cold_itself_takes_no_more_than_the_longer() -> None:
+def test_who_is_cold_itself_takes_it_on_top() -> None:
     cold = HostCold(COLD.spent_ns, {A: 12_000.0, B: 9_000.0}, COLD.kind)
     (program,) = stepped(three_in_turn())
     row = {module: place for place, (module, _) in enumerate(program.owners)}
@@ -53,7 +53,7 @@ def test_who_is_cold_itself_takes_no_more_than_the_longer() -> None:
     host[row[A], 1] = 0.0
     found = cold.factors(program, host)
     assert found[:, 0].tolist() == [1.0] * len(program.owners)
-    assert found[row[B], 1] == pytest.approx(1 + (12_000 * 0.9 - 9_000) / 20_000)
+    assert found[row[B], 1] == pytest.approx(1 + (21_000 * 0.8 - 9_000) / 20_000)
 
 
 def named(**classes: str) -> pl.DataFrame:

@@ -12,6 +12,7 @@ from cb_trace.analysis.marginal import marginal_costs
 from cb_trace.analysis.parts import Measured, Parts, isolated_parts
 from cb_trace.analysis.program import Program, StepEvents, programs
 from cb_trace.analysis.stats import BareStep, Interval
+from cb_trace.analysis.to_bare import StepWindow
 from cb_trace.bundle import Deployment
 from tests.analysis.timelines import MODULE, ROOT, A, B, C, D, Timeline
 from tests.frames import frame
@@ -96,6 +97,15 @@ def device_chain() -> Timeline:
     return run(timeline, B, 6_000, 86_000, 10_000)
 
 
+def long_chain(gap: int = 1_000) -> Timeline:
+    """As :func:`device_chain`, of kernels ten times as long."""
+    timeline = begun(8_000).call(A, 0, 4_000, parent_call_id=0).call(B, 4_000, 4_000)
+    timeline.calls[2]["parent_call_id"] = 0
+    run(timeline, A, 2_000, 4_000, 500_000)
+    run(timeline, B, 5_000, 504_000 + gap, 300_000)
+    return run(timeline, B, 6_000, 804_000 + 2 * gap, 100_000)
+
+
 def test_a_device_bound_step_loses_kernels_and_their_gaps() -> None:
     # Without b the step ends with a's kernel; without a, b's first kernel starts at
     # 1 µs (its launch, a's host work gone) + 2 µs latency.
@@ -104,10 +114,23 @@ def test_a_device_bound_step_loses_kernels_and_their_gaps() -> None:
 
 def test_where_clocks_told_the_host_s_time_a_profiler_s_gaps_give_way() -> None:
     timed = Parts(spent_ns={A: 4_000.0, B: 4_000.0})  # as under the profiler
-    # Gaps of 0.5 µs: 4 + 50 + 0.5 + 30 + 0.5 + 10. Without a the first kernel starts at 3 µs.
-    assert lost(device_chain(), 95_000, "eager", timed) == {
-        ROOT: 95_000, A: 95_000 - 43_500, B: 41_000,
+    # Gaps of 10 µs: 4 + 500 + 10 + 300 + 10 + 100. Without a the first kernel starts at 3 µs.
+    assert lost(long_chain(20_000), 924_000, "eager", timed) == {
+        ROOT: 924_000, A: 924_000 - 413_000, B: 420_000,
     }  # fmt: skip
+
+
+def test_a_window_ends_when_the_host_has_closed_it_and_the_device_is_through() -> None:
+    timed = Parts(window=StepWindow(host_ns=0, closing_ns=8_000, window_ns=0, empty_ns=5_000))
+    # The host takes 47 of 100 µs, and then 8 − 5 to close the window: so long is one of no step.
+    assert lost(host_chain(), 50_000, "eager", timed) == {
+        ROOT: 47_000, A: 14_100, C: 4_700, B: 18_800,
+    }  # fmt: skip
+    # The device is through after 96 µs, less the empty window; no time of the host is hidden there.
+    assert lost(device_chain(), 91_000, "eager", timed) == {
+        ROOT: 88_000, A: 96_000 - 44_000, B: 42_000,
+    }  # fmt: skip
+    assert lost(device_chain(), 94_000, "graph", timed) == lost(device_chain(), 94_000, "graph")
 
 
 def test_a_graph_loses_kernels_and_gaps() -> None:

@@ -1,0 +1,86 @@
+"""What gives way to the bare step where clocks told the host's time: kernels, gaps, host, start."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from cb_trace.analysis.lengths import step_lengths
+from cb_trace.analysis.to_bare import MOST_SLOWER, Fit, StepWindow, to_bare
+from tests.analysis.test_simulate import begun, host_chain, long_chain, run, stepped
+from tests.analysis.timelines import A, Timeline
+
+
+def fitted(timeline: Timeline, bare_ns: int, window: StepWindow | None = None) -> Fit:
+    (program,) = stepped(timeline)
+    lengths = partial(step_lengths, program)
+    return to_bare(program, lengths, bare_ns, 5_000.0, watched=True, window=window)
+
+
+def windowed(host_ns: int, window_ns: int) -> StepWindow:
+    return StepWindow(host_ns=host_ns, closing_ns=0, window_ns=window_ns + 5_000, empty_ns=5_000)
+
+
+def close(fit: Fit) -> tuple[object, ...]:
+    return tuple(pytest.approx(one, rel=1e-5) for one in (fit.host, fit.device, fit.gap))
+
+
+def test_kernels_give_way_to_when_the_device_was_through() -> None:
+    # 2 µs of the host, 2 of latency, 902 of kernels and gaps: 1.05 times those. With the clocks the
+    # host took twice as long.
+    fit = fitted(long_chain(), 951_100, windowed(16_000, 953_100))
+    assert close(Fit(1.0, 1.05, 1.05)) == (fit.host, fit.device, fit.gap)
+    assert fit.start_ns == 0
+
+
+def test_a_profiler_s_gaps_give_way_before_kernels_do() -> None:
+    # Gaps of 20 µs to 8: 4 + 900 + 16.
+    fit = fitted(long_chain(20_000), 920_000, windowed(8_000, 920_000))
+    assert close(Fit(1.0, 1.0, 0.4)) == (fit.host, fit.device, fit.gap)
+    # No gaps are too long by 18 µs of 900.
+    fit = fitted(long_chain(20_000), 886_000, windowed(8_000, 886_000))
+    assert close(Fit(1.0, 0.98, 0.0)) == (fit.host, fit.device, fit.gap)
+
+
+@pytest.mark.parametrize("window_ns", [896_500, 915_500, 1_100_000])
+def test_windows_within_noise_and_those_that_no_kernel_explains_tell_nothing(
+    window_ns: int,
+) -> None:
+    fit = fitted(long_chain(), 906_000, windowed(8_000, window_ns))
+    assert close(Fit()) == (fit.host, fit.device, fit.gap)
+
+
+def test_a_host_that_hides_is_no_slower_than_others_and_starts_later() -> None:
+    # 2.2 µs of the host, 1.8 more before it all, 2 of latency, 902 on the device.
+    fit = fitted(long_chain(), 908_000)
+    assert close(Fit(MOST_SLOWER)) == (fit.host, fit.device, fit.gap)
+    assert fit.start_ns == pytest.approx(1_800)
+    # No start is that late: 5 µs, and a host of 3 × 2.
+    fit = fitted(long_chain(), 915_000)
+    assert close(Fit(3.0)) == (fit.host, fit.device, fit.gap)
+    assert fit.start_ns == 5_000
+
+
+def test_nor_is_it_faster_and_kernels_give_way() -> None:
+    fit = fitted(long_chain(), 900_000)
+    device = (898_000 - 2_000 / MOST_SLOWER) / 902_000
+    assert close(Fit(1 / MOST_SLOWER, device, device)) == (fit.host, fit.device, fit.gap)
+
+
+def test_a_host_that_bounds_the_step_has_any_speed() -> None:
+    for times in (0.5, 2.0):
+        fit = fitted(host_chain(), round(times * 100_000), windowed(100_000, 100_000))
+        assert close(Fit(times)) == (fit.host, fit.device, fit.gap)
+
+
+def test_a_step_that_waits_for_the_device_tells_nothing_of_kernels() -> None:
+    timeline = run(begun(10_000).call(A, 0, 8_000, parent_call_id=0), A, 2_000, 4_000, 500_000)
+    timeline.launch(1, "cudaDeviceSynchronize", 3_000, 501_000)
+    (program,) = stepped(timeline)
+    lengths = partial(step_lengths, program)
+    given = float(lengths(host=1.0)[0])
+    fit = to_bare(
+        program, lengths, round(given), 0.0, watched=True, window=windowed(10_000, 540_000)
+    )  # fmt: skip
+    assert (fit.device, fit.gap) == (1.0, 1.0)
