@@ -45,7 +45,7 @@ class Reading:
     def throttled(self) -> bool:
         """Whether what was timed just before does not count.
 
-        A power cap alone does: the step runs under it like every long run of heavy kernels, and
+        A power cap alone does: a step may run under it like every long run of heavy kernels, and
         where it costs more than a quarter of the clock :data:`LOW_CLOCK` is among the limits.
         """
         return any(limit != POWER_CAP for limit in self.limits)

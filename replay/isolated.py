@@ -268,6 +268,7 @@ class IsolatedCall:
             queued=queued,
             prior=series.samples(),
             floor=1 if series.blocks else 2,
+            rest=True,
         )
 
     def _warm_up(self, run: Run, prepare: Run | None, seconds: float) -> float:

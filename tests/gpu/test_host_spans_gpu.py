@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from cb_trace.capture.tree import module_tree
 from cb_trace.replay.host_spans import HostSpans, clock_cost
-from cb_trace.replay.timing import synchronize
+from cb_trace.replay.timing import open_window, synchronize
 
 pytestmark = pytest.mark.gpu
 
@@ -71,3 +71,10 @@ def test_times_of_many_small_modules_sum_to_the_step_without_clocks(device: torc
     sums = [sum(sample) for sample in zip(*(r.ns for r in spans.records()), strict=True)]
     print(f"{clock_cost()}, bare {median(walls)} ns, host spans {median(sums)} ns")
     assert 0.9 < median(sums) / median(walls) < 1.1
+
+
+def test_a_window_tells_how_long_the_host_waited_for_the_device(device: torch.device) -> None:
+    synchronize(device)
+    window = open_window(lambda: torch.cuda._sleep(20_000_000), device)  # some 10 ms
+    assert window.ns > 5_000_000
+    assert 0.5 * window.ns < window.waited_ns < window.ns + 1_000_000

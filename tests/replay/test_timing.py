@@ -11,9 +11,11 @@ from cb_trace.replay import timing
 from cb_trace.replay.graph import capture_graph
 from cb_trace.replay.timing import (
     Timed,
+    Window,
     calls_per_sample,
     empty_window_ns,
     noise,
+    open_window,
     settle,
     time_block,
 )
@@ -118,10 +120,24 @@ def test_samples_of_a_slowed_host_do_not_count(  # noqa: PLR0917 - a table of ca
 ) -> None:
     host, lengths = ScriptedHost(ahead, after), iter(range(1, 100))
     monkeypatch.setattr(timing, "host_of", lambda _: host)
-    monkeypatch.setattr(timing, "_window_ns", lambda *_, **__: next(lengths))
+    monkeypatch.setattr(timing, "_opened", lambda *_, **__: Window(next(lengths), 0))
     monkeypatch.setattr(timing, "empty_window_ns", lambda _: 0)
     timed = time_block(lambda: None, CPU, min_samples=4, min_seconds=0)
     assert timed == Timed(kept, dropped, slowed)
+
+
+def test_the_device_rests_as_long_as_the_host_waited(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits, rests = iter([7_000_000, 0, 90_000_000]), list[float]()
+    monkeypatch.setattr(timing, "_opened", lambda *_, **__: Window(5, 0, next(waits)))
+    monkeypatch.setattr(timing.time, "sleep", rests.append)
+    time_block(lambda: None, CPU, min_samples=3, min_seconds=0, rest=True)
+    assert rests == [0.007, 0.0, 0.02]
+
+
+def test_on_a_cpu_nobody_is_waited_for() -> None:
+    window = open_window(lambda: None, CPU)
+    assert window.ns > 0
+    assert window.waited_ns == 0
 
 
 def test_short_runs_are_batched_and_long_ones_are_not() -> None:
