@@ -38,6 +38,9 @@ LONG_SECONDS = 0.5  # a call that has warmed up for this long is warm
 LEAST_SECONDS = 0.02  # of a block, if its samples take so long: nothing is gained by fewer
 HOLD_FACTOR = 2  # times as long as the host takes: by that it may be slowed
 LAUNCH_RUNS = 3
+# Times as long as a window has to be: one that opens on an empty queue waits for the first launch,
+# 15 to 30 µs of a host that has rested, which is no time of the device's.
+LONGER = 3
 NO_GRADIENTS = "no gradient reached its output"
 RECOMPUTES = "it runs forwards again: alone, recomputed work cannot be told from the backward"
 OVERRUN = 2  # how far a slow call may exceed its share of the time to reach its samples
@@ -213,7 +216,8 @@ class IsolatedCall:
         long = 0.0 if series.blocks else min(WARMUP_SECONDS, sampling.seconds)
         single = self._warm_up(run, prepare, long)
         if not series.calls_per_sample:
-            series.calls_per_sample = 1 if prepare else calls_per_sample(run, self._device)
+            many = LONGER if self._device.type == "cuda" else 1
+            series.calls_per_sample = 1 if prepare else calls_per_sample(run, self._device, many)
         calls = series.calls_per_sample
         return self._block(run, prepare, sampling, series, single * calls)
 

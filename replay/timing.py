@@ -169,9 +169,12 @@ def window_ns(
     return max(0, round((window - empty) / calls))
 
 
-def calls_per_sample(run: Run, device: torch.device) -> int:
-    """How many runs back to back make a window that dwarfs the timer's resolution and cost."""
-    goal = max(MIN_WINDOW_NS, WINDOW_FACTOR * empty_window_ns(device))
+def calls_per_sample(run: Run, device: torch.device, longer: int = 1) -> int:
+    """How many runs back to back make a window that dwarfs the timer's resolution and cost.
+
+    :param longer: times as long a window.
+    """
+    goal = longer * max(MIN_WINDOW_NS, WINDOW_FACTOR * empty_window_ns(device))
     calls = 1
     while calls < MAX_CALLS:
         window = _window_ns(run, device, calls)

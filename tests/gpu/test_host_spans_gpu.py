@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from statistics import median
 
 import pytest
@@ -75,6 +76,7 @@ def test_times_of_many_small_modules_sum_to_the_step_without_clocks(device: torc
 
 def test_a_window_tells_how_long_the_host_waited_for_the_device(device: torch.device) -> None:
     synchronize(device)
-    window = open_window(lambda: torch.cuda._sleep(20_000_000), device)  # some 10 ms
+    spin: Callable[[int], None] = torch.cuda._sleep
+    window = open_window(lambda: spin(20_000_000), device)  # some 10 ms
     assert window.ns > 5_000_000
     assert 0.5 * window.ns < window.waited_ns < window.ns + 1_000_000
