@@ -252,7 +252,7 @@ def _host_times(
 def _host_window(manifest: Manifest) -> Iterable[dict[str, Any]]:
     """The windows that the bare step's host times were read in.
 
-    :raises ValueError: its lists are not of the same steps.
+    :raises ValueError: its lists are not of the same steps, or a time is negative.
     """
     window = manifest.host_window
     if window is None:
@@ -260,6 +260,8 @@ def _host_window(manifest: Manifest) -> Iterable[dict[str, Any]]:
     steps = list(zip(window.host_ns, window.closing_ns, window.window_ns, strict=True))
     if not steps:
         raise ValueError("a host window of no step")
+    if min(window.empty_ns, *(min(step) for step in steps)) < 0:
+        raise ValueError("a host window of negative length")
     host_ns = median_low(host for host, _, _ in steps)
     yield {
         "run_id": manifest.run.run_id, "host_ns": host_ns,

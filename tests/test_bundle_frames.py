@@ -153,3 +153,11 @@ def test_windows_of_other_steps_are_refused(tmp_path: Path, places: list[int]) -
     bundle = write_net_bundle(tmp_path / "net", host_window=window)
     with pytest.raises(CbTraceError, match="contradicts itself"):
         bundle_frames(open_bundle(bundle).manifest)
+
+
+@pytest.mark.parametrize("name", ["host_ns", "closing_ns", "window_ns", "empty_ns"])
+def test_windows_of_negative_length_are_refused(tmp_path: Path, name: str) -> None:
+    wrong: Any = -1 if name == "empty_ns" else [-1, 1, 1]
+    bundle = write_net_bundle(tmp_path / "net", host_window=replace(WINDOW, **{name: wrong}))
+    with pytest.raises(CbTraceError, match="contradicts itself"):
+        bundle_frames(open_bundle(bundle).manifest)

@@ -49,9 +49,9 @@ def solve(
         lengths = length(tried)
         fits = np.flatnonzero(lengths <= target)
         at = int(fits[-1]) if fits.size else 0
-        above = min(at + 1, _POINTS - 1)
-        low, high = float(tried[at]), float(tried[above])
-    under, over = float(lengths[at]), float(lengths[above])
+        after = min(at + 1, _POINTS - 1)
+        low, high = float(tried[at]), float(tried[after])
+    under, over = float(lengths[at]), float(lengths[after])
     if over <= under or target < under:
         return low
     return low + (high - low) * min(1.0, (target - under) / (over - under))  # straight in between

@@ -92,7 +92,10 @@ def _run(program: Program, variants: Variants) -> FloatArray:
                 ready=ready, together=variants.together,
             )
         )  # fmt: skip
-    ended = np.maximum(cpu + work[-1] + program.closing_ns, last)
+    # Without any work of the host it is an empty window, which nothing has made cold.
+    empty = min(program.closing_ns, program.empty_ns)
+    closing = np.where(work.any(axis=0), program.closing_ns, empty)
+    ended = np.maximum(cpu + work[-1] + closing, last)
     finished: FloatArray = np.maximum(ended - program.empty_ns, 0.0)
     return finished
 

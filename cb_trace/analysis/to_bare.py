@@ -108,10 +108,21 @@ def _watched(
 
 
 def _shorter_kernels(lengths: Lengths, bare_ns: int, host: float) -> Fit:
+    """Kernels and gaps give way. A host that gives way does so no less than they do.
+
+    Else, where it takes most of the step by itself, hardly any time would be left for kernels.
+    """
+
     def devices(tried: FloatArray) -> FloatArray:
         return lengths(host=host, device=tried, gap=tried)
 
     device = solve(devices, bare_ns, 0.0, above(devices, bare_ns, 1.0))
+    if device < host < 1.0:
+
+        def all_of_it(tried: FloatArray) -> FloatArray:
+            return lengths(host=tried, device=tried, gap=tried)
+
+        host = device = solve(all_of_it, bare_ns, 0.0, host)
     return Fit(host=host, device=device, gap=device)
 
 
@@ -138,8 +149,9 @@ def _on_device(
     """Factors on kernels and gaps, by when the device is through in windows of a known host.
 
     That is as slow there as it was with the clocks. A profiler makes gaps longer, so they give way
-    before kernels do. 1 where the device is through before the host, or waited for; and where no
-    such factor makes the window as long as it was. Without windows the bare step is one.
+    before kernels do. 1 where the device is through before the host, and where no such factor makes
+    the window as long as it was. Without windows, or where the host's time there is not known as it
+    waited for the device, the bare step is one, to which only gaps give way.
     """
     waited = bool((program.kind != LAUNCH).any())
     if window is not None and not waited:

@@ -8,17 +8,25 @@ from cb_trace.analysis.changes import Answer, Change, Kind, changed_step
 from cb_trace.analysis.marginal import scaled_steps
 from cb_trace.analysis.parts import Parts
 from cb_trace.analysis.stats import Interval
+from cb_trace.analysis.to_bare import StepWindow
 from cb_trace.bundle import Deployment
 from tests.analysis.test_simulate import begun, device_chain, host_chain, run, stepped
 from tests.analysis.timelines import MODULE, ROOT, A, B, C, Timeline
 
+# 3 µs beyond those of an empty one.
+WINDOWED = Parts(window=StepWindow(host_ns=0, closing_ns=8_000, window_ns=0, empty_ns=5_000))
+
 
 def answer(
-    timeline: Timeline, bare_ns: int, *changes: tuple[Kind, int, float], graph: bool = False
+    timeline: Timeline,
+    bare_ns: int,
+    *changes: tuple[Kind, int, float],
+    graph: bool = False,
+    parts: Parts | None = None,
 ) -> Answer:
     deployment: Deployment = "graph" if graph else "eager"
     bare = Interval(bare_ns, bare_ns, bare_ns)
-    scaled = scaled_steps(stepped(timeline), deployment, bare, Parts())
+    scaled = scaled_steps(stepped(timeline), deployment, bare, parts or Parts())
     return changed_step(scaled, [Change(*change) for change in changes], MODULE)
 
 
@@ -30,7 +38,8 @@ def test_half_of_a_module_is_half_of_its_host_work_in_a_host_bound_step() -> Non
 
 
 def test_removing_all_leaves_nothing() -> None:
-    assert answer(host_chain(), 50_000, ("remove", ROOT, 1.0)).then_ns == 0
+    for parts in (None, WINDOWED):
+        assert answer(host_chain(), 50_000, ("remove", ROOT, 1.0), parts=parts).then_ns == 0
 
 
 def test_half_of_a_module_is_half_of_its_kernels_in_a_graph() -> None:
@@ -56,6 +65,8 @@ def test_fusing_saves_launches_in_a_host_bound_step() -> None:
     run(timeline, A, 40_000, 42_000, 1_000)
     # Two launches in 40 µs become one in 20.
     assert answer(timeline, 100_000, ("fuse", A, 1.0)).then_ns == 80_000
+    # As there is a window to close, the host takes 97 and 77.6 of that, and 3 to close it.
+    assert answer(timeline, 100_000, ("fuse", A, 1.0), parts=WINDOWED).then_ns == 80_600
 
 
 def test_one_kernel_is_fused_already() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -84,3 +85,42 @@ def test_a_step_that_waits_for_the_device_tells_nothing_of_kernels() -> None:
         program, lengths, round(given), 0.0, watched=True, window=windowed(10_000, 540_000)
     )  # fmt: skip
     assert (fit.device, fit.gap) == (1.0, 1.0)
+
+
+def abreast() -> Timeline:
+    """95 µs of the host, and kernels from its fourth to the hundredth, the last 60 at 40."""
+    timeline = begun(95_000).call(A, 0, 95_000, parent_call_id=0)
+    run(timeline, A, 2_000, 4_000, 35_000)
+    return run(timeline, A, 10_000, 40_000, 60_000)
+
+
+def test_kernels_do_not_vanish_where_the_host_alone_takes_the_step() -> None:
+    # At 1 ÷ 1.1 the host takes 86 µs of a bare step of 80: all gives way alike.
+    (program,) = stepped(abreast())
+    lengths = partial(step_lengths, program)
+    fit = to_bare(program, lengths, 80_000, 5_000.0, watched=True)
+    assert fit.host == fit.device == fit.gap
+    assert fit.device == pytest.approx(0.8, abs=0.05)
+    assert float(lengths(host=fit.host, device=fit.device, gap=fit.gap)[0]) == pytest.approx(80_000)
+
+
+@pytest.mark.parametrize("closing_ns", [0, 20_000])
+def test_nor_without_clocks_and_however_long_the_window_takes_to_close(closing_ns: int) -> None:
+    (program,) = stepped(abreast())
+    program = replace(program, closing_ns=closing_ns, empty_ns=5_000)
+    lengths = partial(step_lengths, program)
+    bare_ns = 80_000
+    fit = to_bare(program, lengths, bare_ns, 5_000.0, watched=False)
+    assert fit.device > 0.5
+    found = float(lengths(host=fit.host, device=fit.device, gap=fit.gap)[0])
+    assert found == pytest.approx(bare_ns)
+
+
+def test_a_step_without_host_work_has_kernels_give_way() -> None:
+    (program,) = stepped(long_chain())
+    program = replace(program, work_ns=program.work_ns * 0, closing_ns=20_000, empty_ns=5_000)
+    lengths = partial(step_lengths, program)
+    fit = to_bare(program, lengths, 450_000, 0.0, watched=True, window=windowed(0, 450_000))
+    assert fit.host == 1.0
+    assert 0.45 < fit.device < 0.55
+    assert float(lengths(device=fit.device, gap=fit.gap)[0]) == pytest.approx(450_000)
