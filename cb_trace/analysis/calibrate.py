@@ -1,10 +1,10 @@
 """How a profiled step becomes the bare one: factors on host work, kernels and gaps, and its start.
 
-A profiler slows the host and leaves kernels as they are. How much, modules alone show; what is then
-missing to the bare step, or too much, is the host's: of its work where the host bounds the step, of
-its start, before the first kernel, where the device does. A host that begins on an idle device is
-slower than one that runs modules in a loop, but no slower than under the profiler. Kernels give way
-only where, under the profiler, they alone take longer than the bare step.
+A profiler slows the host, and leaves kernels as they are but for the gaps between them. How much it
+slows the host, clocks in the bare step tell, or else modules alone. What of an eager step gives way
+to what is then missing to the bare one, or too much, :mod:`to_bare` says. Of a graph it is the gaps
+between kernels, how much those that run at once slow each other, and kernels only where they alone
+take longer than the bare graph.
 
 How the host's time is spread over modules two things tell, each wrong in its own way: modules alone
 repeat one piece of code, and find it in the caches; under the profiler all meet the caches of the

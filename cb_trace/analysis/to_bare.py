@@ -7,7 +7,7 @@ to the third. Of a host that hides behind the device little is seen, so that it 
 than hosts that do not; what is missing then is its start.
 
 Without clocks it is the host in either case, of its work where it bounds the step, of its start
-where the device does.
+where the device does; kernels only where they alone take longer than the bare step.
 """
 
 from __future__ import annotations
