@@ -87,6 +87,12 @@ def test_overlap_hides_the_shorter_of_two_neighbours_at_best() -> None:
     assert found == Answer(94_000, 62_000, 62_000, 94_000, 32_000, 0, 32_000)
 
 
+def test_an_overlapped_step_ends_with_its_window_too() -> None:
+    # The device is through after 4 + 50 + 1 + 30 + 1 + 10, with all of b beside a 4 + 50; less 5.
+    found = answer(device_chain(), 91_000, ("overlap", B, 1.0), parts=WINDOWED)
+    assert (found.now_ns, found.low_ns, found.high_ns) == (91_000, 49_000, 91_000)
+
+
 def test_the_first_module_overlaps_with_the_one_after_it() -> None:
     found = answer(chain(), 94_000, ("overlap", A, 1.0), graph=True)
     assert found.then_ns == 62_000
