@@ -124,7 +124,8 @@ def test_a_profile_from_before_is_read_all_the_same(tmp_path: Path) -> None:
     now, compared = what_if(profile, wishes), rows(profile, "SELECT * FROM compare")
     assert rows(profile, HOST_SPAN) == []
     with duckdb.connect(profile) as connection:
-        connection.execute("DROP TABLE host_span; DROP TABLE host_tour; DROP TABLE parameter")
+        for table in ("host_span", "host_window", "host_tour", "parameter"):
+            connection.execute(f"DROP TABLE {table}")
     assert what_if(profile, wishes) == now
     assert rows(profile, "SELECT * FROM compare") == compared
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cb_trace.bundle import (
+    HostWindowRecord,
     SpeedupRecord,
     StepSamples,
     TraceRecord,
@@ -58,7 +59,10 @@ def test_what_is_saved_without_a_module_is_its_marginal_cost(
         graph = [52_000 + ns for ns in drift]
         samples.append(StepSamples(kind="bare", deployment="graph", ns=graph))
     run = run_record(device_type=device_type)
-    write_net_bundle(tmp_path / "net", step_samples=samples, run=run)
+    window = HostWindowRecord(
+        host_ns=[70_000], closing_ns=[9_000], window_ns=[80_000], empty_ns=4_000
+    )
+    write_net_bundle(tmp_path / "net", step_samples=samples, run=run, host_window=window)
     profile = ingest(tmp_path / "net", tmp_path / "net.duckdb").profile
     with open_profile(profile) as connection:
         stored = connection.execute(
@@ -69,6 +73,8 @@ def test_what_is_saved_without_a_module_is_its_marginal_cost(
     saved = [(o.deployment, o.saved_ns, o.saved_low_ns, o.saved_high_ns) for o in found]
     assert saved == stored
     assert any(low < ns < high for _, ns, low, high in stored)
+    if device_type == "cuda":  # of what the host takes there, 5 µs less than the step, as above
+        assert saved[0][1] == round((82_800 - 5_000) * 50 / 193.33)
     assert [o.now_ns - o.then_ns for o in found] == [ns for _, ns, _, _ in stored]
 
 
