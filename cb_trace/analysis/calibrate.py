@@ -151,13 +151,14 @@ def in_company(
 ) -> float:
     """How many times longer than in loops of themselves modules take the host in company.
 
-    Of all together of which both are known; 1 without any. Those that wait for the device are left
-    out: in company it is at work for others when they do.
+    Of all together of which both are known; 1 without any, and at the least, as company makes no
+    cache warmer: loops hold what it takes to call a module, which tours do not. Those that wait
+    for the device are left out: in company it is at work for others when they do.
     """
     waiting = {program.owners[row][0] for row in _waiting(program)}
     both = [one for one in toured_ns if one in looped_ns and one not in waiting]
     looped = sum(looped_ns[one] for one in both)
-    return sum(toured_ns[one] for one in both) / looped if looped else 1.0
+    return max(1.0, sum(toured_ns[one] for one in both) / looped) if looped else 1.0
 
 
 def _waiting(program: Program) -> set[int]:

@@ -14,6 +14,7 @@ import polars as pl
 
 HOST_BOUND = 1.3  # alone, the wall is longer than the busy device by this much: the host is slower
 FAR = 4.0  # a difference of two figures is no surer than that
+SURE_RATIO = 0.25  # of a parent's wall; what is left of less, children taken off, tells nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,24 +60,23 @@ def alone(replay: pl.DataFrame, module_call: pl.DataFrame) -> dict[int, Alone]:
 
 @dataclass(frozen=True, slots=True)
 class Factors:
-    """What profiled host work is multiplied by, by module; ``glue`` for parents without one."""
+    """What profiled host work is multiplied by, by module."""
 
     own: dict[int, float] = field(default_factory=dict)
     most: dict[int, float] = field(default_factory=dict)  # where only a bound is known
-    glue: float | None = None  # of what parents do between operators
 
 
 def host_factors(found: Mapping[int, Alone], module: pl.DataFrame, ran: set[int]) -> Factors:
     """The factors of modules' own host work, children apart.
 
     A module has one if the host bounds it and every child that ran; what a parent does itself is a
-    difference, and held within four times of the whole either way. One without children that the
-    device bounds has a bound: its host work takes no longer than its wall.
+    difference, held within four times of the whole either way, and none where it is small: to call
+    a child is the child's alone and its parent's in the step. One without children that the device
+    bounds has a bound: its host work takes no longer than its wall.
     """
     children = run_inside(module, ran)
     own: dict[int, float] = {}
     most: dict[int, float] = {}
-    glue_ns, glue_profiled_ns = 0.0, 0.0
     for one, whole in found.items():
         below = [found.get(child) for child in children.get(one, ())]
         usual = whole.wall_ns / whole.profiled_ns
@@ -87,13 +87,10 @@ def host_factors(found: Mapping[int, Alone], module: pl.DataFrame, ran: set[int]
             continue
         wall = whole.wall_ns - sum(child.wall_ns for child in inner)
         profiled = whole.profiled_ns - sum(child.profiled_ns for child in inner)
-        if profiled <= 0:
+        if profiled <= 0 or (below and wall < SURE_RATIO * whole.wall_ns):
             continue
         own[one] = min(max(wall / profiled, usual / FAR), usual * FAR)
-        if below:
-            glue_ns += own[one] * profiled
-            glue_profiled_ns += profiled
-    return Factors(own, most, glue_ns / glue_profiled_ns if glue_profiled_ns else None)
+    return Factors(own, most)
 
 
 def run_inside(module: pl.DataFrame, ran: set[int]) -> dict[int, list[int]]:

@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 from cb_trace.analysis import Interval
+from cb_trace.analysis.host_alone import Factors
 from cb_trace.analysis.marginal import marginal_costs
 from cb_trace.analysis.parts import Measured, Parts, isolated_parts
 from tests.analysis.test_simulate import host_chain, stepped
@@ -92,7 +93,8 @@ def found(parts: Parts) -> dict[tuple[str, int | None], int]:
 
 def test_a_tour_is_for_the_step_from_its_parts_alone() -> None:
     # Under the profiler: the root 30 µs of its own, a 20, c 10, b 40.
-    parts = Parts(host_ratio=0.25, spent_ns={B: 20_000.0})
+    alike = Factors(dict.fromkeys((ROOT, A, B, C), 0.25))
+    parts = Parts(host_ratio=0.25, factors=alike, spent_ns={B: 20_000.0})
     before = found(parts)
     assert before["predicted", None] == 25_000
     toured, looped = {B: 14_000.0, C: 4_000.0}, {B: 11_000.0, C: 4_000.0}

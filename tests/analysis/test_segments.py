@@ -185,6 +185,7 @@ def test_company_is_of_all_together_but_those_who_wait_for_the_device() -> None:
     program = programs(events)[0]
     looped = {A: 60.0, B: 30.0, D: 10.0}
     assert in_company(program, {A: 90.0, B: 36.0, C: 20.0}, looped) == (90 + 36) / (60 + 30)
+    assert in_company(program, {A: 50.0, B: 20.0}, looped) == 1.0  # company makes no cache warmer
     assert in_company(program, {C: 20.0}, looped) == in_company(program, {}, {}) == 1.0
     waiting = replace(program, kind=np.full_like(program.kind, WAIT_DEVICE))  # all of them in A
     assert in_company(waiting, {A: 900.0, B: 36.0}, looped) == 36 / 30
@@ -196,10 +197,8 @@ def test_factors_are_of_a_modules_own_work() -> None:
         C: Alone(10.0, 100.0, bound=True), B: Alone(30.0, 100.0, bound=True),
     }  # fmt: skip
     factors = host_factors(found, MODULE, {ROOT, A, B, C})
-    assert factors.own == {
-        ROOT: (100 - 60 - 30) / (400 - 200 - 100), A: (60 - 10) / 100, B: 0.3, C: 0.1,
-    }  # fmt: skip
-    assert factors.glue == (10 + 50) / (100 + 100)  # of the two parents
+    # A tenth of the root's wall is left for itself: the difference of two figures, and too small.
+    assert factors.own == {A: (60 - 10) / 100, B: 0.3, C: 0.1}
     assert factors.most == {}
     # What holds a module that the device bounds says nothing of its own work; that one is bounded.
     found[B] = Alone(30.0, 100.0, bound=False)
@@ -212,17 +211,20 @@ def test_factors_are_of_a_modules_own_work() -> None:
 
 
 def test_a_difference_is_held_within_four_times_of_the_whole() -> None:
-    found = {A: Alone(60.0, 200.0, bound=True), C: Alone(59.9, 100.0, bound=True)}
-    assert host_factors(found, MODULE, {A, C}).own[A] == pytest.approx(0.3 / 4)
+    found = {A: Alone(60.0, 200.0, bound=True), C: Alone(40.0, 199.0, bound=True)}
+    assert host_factors(found, MODULE, {A, C}).own[A] == pytest.approx(0.3 * 4)
+    # Of less than a quarter of the whole nothing is told.
+    found[C] = Alone(45.1, 199.0, bound=True)
+    assert set(host_factors(found, MODULE, {A, C}).own) == {C}
 
 
 def test_an_owner_without_a_factor_has_that_of_its_like() -> None:
-    factors = Factors({A: 0.2}, {B: 0.1, C: 0.9}, 0.05)
+    factors = Factors({A: 0.2}, {B: 0.1, C: 0.9})
     parts = Parts(host_ratio=0.4, factors=factors)
     owners = ((None, ""), (A, "forward"), (A, "backward"), (B, "forward"), (C, "forward"),
               (ROOT, "forward"))  # fmt: skip
     assert parts.host(owners).tolist() == [
-        [0.4, 0.4], [0.2, 0.2], [0.4, 0.4], [0.1, 0.1], [0.4, 0.4], [0.4, 0.05],
+        [0.4, 0.4], [0.2, 0.2], [0.4, 0.4], [0.1, 0.1], [0.4, 0.4], [0.4, 0.6 * 0.4],
     ]  # fmt: skip
 
 
@@ -255,7 +257,9 @@ def test_work_that_nothing_recorded_keeps_its_length_but_for_ranges() -> None:
 
 
 def bare_ns(program: Program, host_ratio: float) -> int:
-    scale = eager_scale(program, None, Parts(host_ratio=host_ratio).host(program.owners))
+    own = Factors({module: host_ratio for module, _ in program.owners if module is not None})
+    parts = Parts(host_ratio=host_ratio, factors=own)
+    scale = eager_scale(program, None, parts.host(program.owners))
     return int(scale.program.work_ns.sum())
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from cb_trace.analysis.host_alone import Factors
 from cb_trace.analysis.marginal import marginal_costs
 from cb_trace.analysis.parts import Measured, Parts, isolated_parts
 from cb_trace.analysis.program import Program, StepEvents, programs
@@ -234,8 +235,9 @@ def test_the_figure_is_the_median_over_steps_and_bounds_are_all_of_them() -> Non
 
 def test_the_step_from_its_parts() -> None:
     parts = Parts(
-        host_ratio=0.25, graph_gap_ns=500.0, launch_ns=3_000.0, isolation_ns={"forward": 70_000}
-    )
+        host_ratio=0.25, graph_gap_ns=500.0, launch_ns=3_000.0, isolation_ns={"forward": 70_000},
+        factors=Factors(dict.fromkeys((ROOT, A, B, C), 0.25)),
+    )  # fmt: skip
     wanted: dict[Deployment, int] = {"eager": 25_000, "graph": 15_000 + 2 * 500 + 3_000}
     for deployment, expected in wanted.items():
         bare: dict[Deployment, BareStep] = {deployment: Interval(1, 1, 1)}
