@@ -21,7 +21,10 @@ from cb_trace.replay.host import Host
 WINDOW_FACTOR = 200  # a window this many empty windows long loses 0.5 % to the correction at most
 MIN_WINDOW_NS = 100_000
 MAX_CALLS = 10_000
-MOST_REST_SECONDS = 0.02  # after one window
+# After one window. Heavy kernels back to back reach a device's power cap, as a step with others
+# between does not: on an H200 a matrix product of 930 µs in the step took 945 alone, and 1,045
+# after some 50 ms.
+MOST_REST_SECONDS = 0.02
 JUDGE_FACTOR = 1.1  # judging sorts all samples, so it waits until there are a tenth more
 
 SETTLED_SECONDS = 0.02
@@ -85,12 +88,9 @@ def time_block(
     opens on an empty queue; with ``queued`` it is not, and the window opens when the device is
     through with ``before``, which hides the launch cost of a short run.
 
-    Samples of a host that was slowed (:mod:`cb_trace.replay.host`) are left out where there are
-    ``floor`` others.
+    Samples of a slowed host (:mod:`cb_trace.replay.host`) are left out where ``floor`` others are.
 
-    :param rest: leave the device idle after a window for as long as the host waited for it. Heavy
-        kernels back to back reach a device's power cap, as a step with others between does not: on
-        an H200 a matrix product of 930 µs in the step took 945 alone, and 1,045 after some 50 ms.
+    :param rest: leave the device idle after a window for as long as the host waited for it.
     """
     empty = empty_window_ns(device) if not queued else queued_empty_window_ns(before, device)
     host = host_of(device)
@@ -98,7 +98,7 @@ def time_block(
     begin, judged_at = time.perf_counter(), 0.0
     while True:
         clear = host is None or host.seek()
-        window = _opened(run, device, calls, before, queued=queued)
+        window = _window(run, device, calls, before, queued=queued)
         clear = clear and (host is None or host.full())
         taken.add(max(0, round((window.ns - empty) / calls)), clear=clear)
         if rest:
@@ -233,15 +233,7 @@ def _window_ns(
     *,
     queued: bool = False,
 ) -> int:
-    return _opened(run, device, calls, before, queued=queued).ns
-
-
-def _opened(
-    run: Run, device: torch.device, calls: int, before: Run | None, *, queued: bool
-) -> Window:
-    if before is not None:
-        before()
-    return _window(run, device, calls, queued=queued)
+    return _window(run, device, calls, before, queued=queued).ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,10 +247,19 @@ class Window:
 
 def open_window(run: Run, device: torch.device) -> Window:
     """A window of one run, opened on an empty queue, as those of the bare eager steps are."""
-    return _window(run, device, 1, queued=False)
+    return _window(run, device, 1)
 
 
-def _window(run: Run, device: torch.device, calls: int, *, queued: bool) -> Window:
+def _window(
+    run: Run,
+    device: torch.device,
+    calls: int,
+    before: Run | None = None,
+    *,
+    queued: bool = False,
+) -> Window:
+    if before is not None:
+        before()
     if device.type == "cuda":
         return _cuda_window(run, device, calls, queued=queued)
     begin = time.perf_counter_ns()

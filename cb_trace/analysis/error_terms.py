@@ -87,8 +87,7 @@ def terms(
     hot = hot_replays(replay)
     if step.is_empty() or hot.is_empty():
         return pl.DataFrame(schema=polars_schema("term"))
-    ordered = kernel if in_turn is None else in_turn
-    rows = context_kernels(ordered, kernel_module, op, module, hot)
+    rows = context_kernels(kernel if in_turn is None else in_turn, kernel_module, op, module, hot)
     alone = alone_instances(hot, replay_kernel, isolated_kernel, isolated_op)
     rows, alone = _matched(rows, alone)
     rows, order = _sequenced(rows, kernel, sequence)

@@ -55,15 +55,9 @@ def load_trace(
             from cb_trace.trace.complete import Job, complete
 
             job = Job(
-                connection=connection,
-                trace_id=trace_id,
-                run_id=run_id,
-                role=role,
-                path=path,
-                sha256=sha256,
-                cpu_kernels=cpu_kernels,
-                options=options,
-            )
+                connection=connection, trace_id=trace_id, run_id=run_id, role=role, path=path,
+                sha256=sha256, cpu_kernels=cpu_kernels, options=options,
+            )  # fmt: skip
             return complete(job, decoder, linked)
         except BaseException:
             sql.run(connection, sql.text("clear"))

@@ -120,7 +120,7 @@ def test_samples_of_a_slowed_host_do_not_count(  # noqa: PLR0917 - a table of ca
 ) -> None:
     host, lengths = ScriptedHost(ahead, after), iter(range(1, 100))
     monkeypatch.setattr(timing, "host_of", lambda _: host)
-    monkeypatch.setattr(timing, "_opened", lambda *_, **__: Window(next(lengths), 0))
+    monkeypatch.setattr(timing, "_window", lambda *_, **__: Window(next(lengths), 0))
     monkeypatch.setattr(timing, "empty_window_ns", lambda _: 0)
     timed = time_block(lambda: None, CPU, min_samples=4, min_seconds=0)
     assert timed == Timed(kept, dropped, slowed)
@@ -128,7 +128,7 @@ def test_samples_of_a_slowed_host_do_not_count(  # noqa: PLR0917 - a table of ca
 
 def test_the_device_rests_as_long_as_the_host_waited(monkeypatch: pytest.MonkeyPatch) -> None:
     waits, rests = iter([7_000_000, 0, 90_000_000]), list[float]()
-    monkeypatch.setattr(timing, "_opened", lambda *_, **__: Window(5, 0, next(waits)))
+    monkeypatch.setattr(timing, "_window", lambda *_, **__: Window(5, 0, next(waits)))
     monkeypatch.setattr("time.sleep", rests.append)
     time_block(lambda: None, CPU, min_samples=3, min_seconds=0, rest=True)
     assert rests == [0.007, 0.0, 0.02]
