@@ -105,7 +105,7 @@ def test_keys_and_reuse_tell_inputs_apart() -> None:
 
 # Passed with torch 2.13 on a CPU after pip install --no-deps torchrec==1.9.2 fbgemm-gpu-cpu==1.8.0
 # tensordict==0.15.3 torchmetrics==1.9.0 iopath==0.1.10 pyre-extensions==0.0.32 pyvers==0.2.3
-# cloudpickle==3.1.3 typing-inspect==0.9.0; the other fbgemm-gpu-cpu from 1.6.0 on do not load there.
+# cloudpickle==3.1.3 typing-inspect==0.9.0; the other fbgemm-gpu-cpu from 1.6.0 on do not load.
 @pytest.mark.filterwarnings("ignore")  # of importing it
 def test_torchrecs_own_class() -> None:
     try:
