@@ -266,6 +266,15 @@ MODULE_CONTEXT: Schema = {  # per step, inclusive of children
     "trace_id": "INTEGER",
     "thread": "INTEGER",
 }
+GRAPH_CONTEXT: Schema = {  # the same of the profiled runs of the step's graph
+    "run_id": "VARCHAR",
+    "module_id": "INTEGER",
+    "phase": "VARCHAR",
+    "kernels": "DOUBLE",
+    "kernel_ns": "BIGINT",
+    "busy_ns": "BIGINT",
+    "exposed_ns": "BIGINT",
+}
 PARTITION: Schema = {  # exclusive: self
     "run_id": "VARCHAR",
     "module_id": "INTEGER",  # NULL for unattributed and profiled_excess
@@ -341,6 +350,7 @@ TABLES: dict[str, Schema] = {
     "kernel_module": KERNEL_MODULE,
     "replay_kernel": REPLAY_KERNEL,
     "module_context": MODULE_CONTEXT,
+    "graph_context": GRAPH_CONTEXT,
     "partition": PARTITION,
     "cost_bounds": COST_BOUNDS,
     "term": TERM,

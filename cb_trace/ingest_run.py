@@ -166,6 +166,8 @@ def analyse(
     figures = analysis.module_context(*shared, context.module, run_id=context.run_id)
     run.append("module_context", _with_calls(figures, context.source))
     its = None if graph is None or "graph" not in bare else graph.events
+    if its is not None:
+        run.append("graph_context", _of_graph(its, run_id=context.run_id))
     rest = {name: one for name, one in bare.items() if its is None or name != "graph"}
     splits = []
     if rest or its is None:
@@ -179,6 +181,16 @@ def analyse(
     run.append("partition", split.partition)
     run.append("cost_bounds", split.cost_bounds)
     return split
+
+
+def _of_graph(events: analysis.StepEvents, *, run_id: str) -> pl.DataFrame:
+    """Rows of table ``graph_context``: what kernels did in the runs of the step's graph."""
+    from cb_trace import analysis
+    from cb_trace.columns import TABLES
+
+    frames = (events.kernel, events.kernel_module, events.module_call, events.step)
+    figures = analysis.module_context(*frames, events.module, run_id=run_id)
+    return figures.select(list(TABLES["graph_context"]))
 
 
 def _split(

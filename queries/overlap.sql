@@ -5,13 +5,14 @@
 --   path        module path; empty for the root
 --   class       class name
 --   phase       forward, backward, …
+--   deployment  way of running that the row is about: eager or graph
 --   context_us  sum of kernel durations a step (K), µs
 --   busy_us     union of kernel intervals a step (U), µs
 --   exposed_us  part of busy_us in which no kernel outside the module runs (X), µs
 --   inside_us   context_us less busy_us: the module's kernels beside each other, µs
 --   hidden_us   busy_us less exposed_us: beside kernels of other modules, µs
 --
--- The times are those of the profiled step, whatever the deployment.
+-- Those of a graph are of its profiled runs where there are any, else of the profiled step.
 -- Reads the table trace for the rank.
 -- No rows: no kernel of a module ran beside another.
 --
@@ -20,11 +21,12 @@
 WITH ranked AS (
     SELECT run_id, min(rank) AS rank FROM trace GROUP BY run_id
 )
-SELECT DISTINCT
+SELECT
     rank,
     path,
     class,
     phase,
+    deployment,
     context_us,
     busy_us,
     exposed_us,
@@ -33,4 +35,4 @@ SELECT DISTINCT
 FROM compare
 LEFT JOIN ranked USING (run_id)
 WHERE context_us > busy_us OR busy_us > exposed_us
-ORDER BY hidden_us + inside_us DESC, rank, path, phase;
+ORDER BY hidden_us + inside_us DESC, rank, path, phase, deployment;

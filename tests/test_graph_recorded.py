@@ -19,6 +19,7 @@ from cb_trace.bundle import (
 )
 from cb_trace.conduct import ingest
 from cb_trace.store import open_profile
+from cb_trace.store.queries import named_query
 from tests.bundles import sequence_events, step_events, write_net_bundle
 from tests.kineto import STREAM, Event, annotation, event, kernel, write_trace
 
@@ -178,5 +179,29 @@ def test_kernels_of_the_runs_are_no_device_time_of_the_step(on_one_stream: Path)
     assert rows(on_one_stream, "SELECT DISTINCT status FROM coverage WHERE role = 'graph'") == [
         ("attributed",)
     ]
-    compared = "SELECT kernels, context_us FROM compare WHERE path = 'fc' AND deployment = 'graph'"
-    assert rows(on_one_stream, compared) == [(1, 30)]
+
+
+CONTEXT = (
+    "SELECT deployment, path, kernels, context_us, busy_us, exposed_us FROM compare ORDER BY ALL"
+)
+
+
+def test_what_its_kernels_did_is_told_by_them(on_one_stream: Path, on_two_streams: Path) -> None:
+    assert rows(on_one_stream, CONTEXT) == [
+        ("eager", "", 2, 50, 50, 50), ("eager", "fc", 1, 30, 30, 30),
+        ("graph", "", 2, 45, 45, 45), ("graph", "fc", 1, 27, 27, 27),
+    ]  # fmt: skip
+    assert rows(on_two_streams, CONTEXT) == [
+        ("eager", "", 2, 50, 50, 50), ("eager", "fc", 1, 30, 30, 30),
+        ("graph", "", 2, 70, 40, 40), ("graph", "fc", 1, 40, 40, 10),
+    ]  # fmt: skip
+    hidden = rows(on_two_streams, named_query("overlap").sql)
+    assert [(row[1], *row[4:]) for row in hidden] == [
+        ("", "graph", 70, 40, 40, 30, 0), ("fc", "graph", 40, 40, 10, 0, 30),
+    ]  # fmt: skip
+
+
+def test_without_such_runs_it_is_told_as_the_eager_step(tmp_path: Path) -> None:
+    profile = ingested(tmp_path, [], bare_ns=48_000)
+    told = [row[1:] for row in rows(profile, CONTEXT)]
+    assert told[:2] == told[2:] == [("", 2, 50, 50, 50), ("fc", 1, 30, 30, 30)]

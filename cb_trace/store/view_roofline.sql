@@ -149,7 +149,10 @@ WITH figure AS (
         _uncounted.names AS uncounted_names,
         _uncounted.kernel_ns / nullif(kernel_class.kernel_ns, 0) AS uncounted_share,
         nullif(
-            least(context.busy_ns, context.kernel_ns)
+            least(
+                coalesce(graphed.busy_ns, context.busy_ns),
+                coalesce(graphed.kernel_ns, context.kernel_ns)
+            )
             / CASE WHEN run.device_type = 'cpu' THEN coalesce(run.dilation, 1) ELSE 1 END, 0
         ) AS busy_ns,
         nullif(cost.ns, 0) AS cost_ns,
@@ -163,6 +166,10 @@ WITH figure AS (
     JOIN _work ON _work.module_id = cost.module_id AND _work.phase = cost.phase
     LEFT JOIN module_context AS context
         ON context.module_id = cost.module_id AND context.phase = cost.phase
+    LEFT JOIN graph_context AS graphed
+        ON graphed.module_id = cost.module_id
+        AND graphed.phase = cost.phase
+        AND cost.deployment = 'graph'
     LEFT JOIN kernel_class
         ON kernel_class.module_id = cost.module_id AND kernel_class.phase = cost.phase
     LEFT JOIN _uncounted

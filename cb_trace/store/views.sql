@@ -13,10 +13,10 @@ SELECT
     'https://ui.perfetto.dev/#!/?url=http%3A%2F%2F127.0.0.1%3A9001%2Fannotated.json.gz&ts='
         || context.ts_ns || '&dur=' || context.dur_ns AS perfetto_url,
     coalesce(context.calls, 0) AS calls,
-    context.kernels,
-    context.kernel_ns / 1e3 AS context_us,
-    context.busy_ns / 1e3 AS busy_us,
-    context.exposed_ns / 1e3 AS exposed_us,
+    coalesce(graphed.kernels, context.kernels) AS kernels,
+    coalesce(graphed.kernel_ns, context.kernel_ns) / 1e3 AS context_us,
+    coalesce(graphed.busy_ns, context.busy_ns) / 1e3 AS busy_us,
+    coalesce(graphed.exposed_ns, context.exposed_ns) / 1e3 AS exposed_us,
     cost.ns / 1e3 AS cost_us,
     marginal.ns / 1e3 AS marginal_us,
     hot.wall_ns / 1e3 AS isolated_us,
@@ -52,6 +52,10 @@ FROM _cost AS cost
 JOIN module USING (module_id)
 LEFT JOIN module_context AS context
     ON context.module_id = cost.module_id AND context.phase = cost.phase
+LEFT JOIN graph_context AS graphed
+    ON graphed.module_id = cost.module_id
+    AND graphed.phase = cost.phase
+    AND cost.deployment = 'graph'
 LEFT JOIN _isolated AS hot
     ON hot.module_id = cost.module_id AND hot.phase = cost.phase AND hot.condition = 'hot'
 LEFT JOIN _isolated AS cold
@@ -102,7 +106,9 @@ COMMENT ON COLUMN compare.perfetto_url IS
     'Opens that call in Perfetto, while ''cb-trace perfetto'' serves the annotated trace';
 COMMENT ON COLUMN compare.calls IS 'Calls a step; 0 for a container that is never called, in a backward, and in compiled code';
 COMMENT ON COLUMN compare.kernels IS 'Device activities a step';
-COMMENT ON COLUMN compare.context_us IS 'Sum of kernel durations in context (K) a step, us';
+COMMENT ON COLUMN compare.context_us IS
+    'Sum of kernel durations in context (K) a step, us; of deployment graph in its profiled runs, '
+    'where there are any, else as in the step they were captured from; so are the next two';
 COMMENT ON COLUMN compare.busy_us IS 'Union of kernel intervals in context (U) a step, us; of a fused kernel the share';
 COMMENT ON COLUMN compare.exposed_us IS
     'Part of busy_us in which no kernel outside the module runs (X), us';

@@ -139,7 +139,7 @@ def test_module_tree_is_indented_and_in_order(profile: DuckDBPyConnection) -> No
 
 def test_overlap_splits_the_hidden_part(profile: DuckDBPyConnection) -> None:
     assert answer(profile, "overlap") == [
-        (None, "blocks.0.fc", "Linear", "forward", 20.0, 18.0, 13.0, 2.0, 5.0)
+        (None, "blocks.0.fc", "Linear", "forward", "eager", 20.0, 18.0, 13.0, 2.0, 5.0)
     ]
 
 
