@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
@@ -79,7 +80,7 @@ def parse_setting(text: str) -> Wish:
 def what_if(profile: Path, wishes: Sequence[Wish]) -> list[Outcome]:
     """The step under each change alone, and under all of them where there are several.
 
-    :raises CbTraceError: no profile, no such module, or a profile without a bare step to hold to.
+    :raises CbTraceError: no profile or module, two factors of one, or no bare step to hold to.
     """
     if not wishes:
         raise CbTraceError("nothing to change", hint="as in --remove h.0.attn")
@@ -87,7 +88,7 @@ def what_if(profile: Path, wishes: Sequence[Wish]) -> list[Outcome]:
         run_id, device_type = _run(connection)
         module = _rows(connection, "module", "run_id = ?", run_id)
         ids = dict(module.select("path", "module_id").iter_rows())
-        named = [Wish(w.kind, find_module(w.path, ids), w.factor) for w in wishes]
+        named = _once([Wish(w.kind, find_module(w.path, ids), w.factor) for w in wishes])
         sets = [[wish] for wish in named] + ([named] if len(named) > 1 else [])
         if device_type == "cpu":
             rows, bounds = (
@@ -101,6 +102,16 @@ def what_if(profile: Path, wishes: Sequence[Wish]) -> list[Outcome]:
         for together in sets
         for deployment, scaled in steps.items()
     ]
+
+
+def _once(wishes: Sequence[Wish]) -> list[Wish]:
+    """Each wish once; two factors of one module are not both meant."""
+    once = list(dict.fromkeys(wishes))
+    counts = Counter(wish.path for wish in once if wish.kind == "set")
+    for path, count in counts.items():
+        if count > 1:
+            raise CbTraceError(f"--set gives {path or 'the root'} {count} factors", hint="give one")
+    return once
 
 
 def _on_cpu(

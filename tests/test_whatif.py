@@ -49,6 +49,11 @@ def test_each_change_alone_and_all_together(profile: Path) -> None:
     assert [o.saved_ns for o in found[:2]] == [10_668, 15_000]
 
 
+def test_what_is_asked_twice_is_done_once(profile: Path) -> None:
+    for wish in (Wish("set", "fc", 0.5), Wish("remove", "fc"), Wish("overlap", "fc")):
+        assert what_if(profile, [wish, wish]) == what_if(profile, [wish])
+
+
 @pytest.mark.parametrize("device_type", ["cuda", "cpu"])
 def test_what_is_saved_without_a_module_is_its_marginal_cost(
     device_type: str, tmp_path: Path
@@ -113,6 +118,8 @@ def test_host_overheads_of_others(profile: Path, tmp_path: Path) -> None:
 def test_mistakes(profile: Path) -> None:
     with pytest.raises(CbTraceError, match="no module 'cf'"):
         what_if(profile, [Wish("remove", "cf")])
+    with pytest.raises(CbTraceError, match="--set gives fc 2 factors"):
+        what_if(profile, [Wish("set", "fc", 0.5), Wish("set", "fc", 0.4)])
     with pytest.raises(CbTraceError, match="nothing to change"):
         what_if(profile, [])
     for text in ("fc", "fc=", "fc=fast", "fc=-1x"):

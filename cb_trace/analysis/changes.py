@@ -13,7 +13,7 @@ Four changes, each of one module with all that it holds:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -23,10 +23,11 @@ import polars as pl
 from cb_trace.analysis.calibrate import Scale
 from cb_trace.analysis.marginal import STEP, removed
 from cb_trace.analysis.program import Program
+from cb_trace.analysis.rearranged import Tree, fused, overlapped
 from cb_trace.analysis.scaled import Scaled
 from cb_trace.analysis.shares import ancestors
 from cb_trace.analysis.simulate import simulate
-from cb_trace.analysis.stats import IntArray
+from cb_trace.analysis.stats import FloatArray
 
 Kind = Literal["set", "remove", "fuse", "overlap"]
 
@@ -66,7 +67,7 @@ def changed_step(scaled: Scaled, changes: Sequence[Change], module: pl.DataFrame
     """
     if scaled.plain is not None and any(change.kind in ("fuse", "overlap") for change in changes):
         scaled = scaled.plain
-    tree = _Tree(module)
+    tree = Tree(module)
     sides = (scaled.middle, *scaled.sides)
     whole = [np.array([[scale.step_ns()] for scale in side]) for side in sides]
     left = [np.array([_lengths(scale, changes, tree) for scale in side]) for side in sides]
@@ -81,7 +82,7 @@ def changed_step(scaled: Scaled, changes: Sequence[Change], module: pl.DataFrame
     return Answer(*(round(float(ns)) for ns in figures))
 
 
-def _lengths(scale: Scale, changes: Sequence[Change], tree: _Tree) -> list[float]:
+def _lengths(scale: Scale, changes: Sequence[Change], tree: Tree) -> list[float]:
     """The step under the changes in every case that they leave open, the sober one first.
 
     As many for every program.
@@ -143,111 +144,24 @@ def _around(figure: int, sides: Sequence[tuple[float, float]]) -> tuple[int, int
     return min(low, figure), max(high, figure)
 
 
-class _Tree:
-    """Who is below whom."""
-
-    def __init__(self, module: pl.DataFrame) -> None:
-        self.module = module
-        self.up: dict[int, int | None] = dict(module.select("module_id", "parent_id").iter_rows())
-
-    def path(self, module_id: int | None) -> list[int]:
-        """A module and all above it, itself first."""
-        found: list[int] = []
-        while module_id is not None and module_id not in found:
-            found.append(module_id)
-            module_id = self.up.get(module_id)
-        return found
-
-
-def _length(scale: Scale, changes: Sequence[Change], tree: _Tree, *, best: bool) -> float:
-    program = scale.program
-    for change in changes:
-        if change.kind == "fuse":
-            program = _fused(program, change.module_id, tree, best=best)
-        elif change.kind == "overlap":
-            program = _overlapped(program, change.module_id, tree)
-    factor = np.ones((len(program.owners), 1))
-    for change in changes:
-        if change.kind in ("set", "remove"):
-            stays = removed(program.owners, tree.module, [(change.module_id, STEP)])
-            with_factor = change.factor if change.kind == "set" else 0.0
-            factor *= np.where(stays == 0, with_factor, 1.0)
+def _length(scale: Scale, changes: Sequence[Change], tree: Tree, *, best: bool) -> float:
+    program, factor = scale.program, _factors(scale.program, changes, tree)
+    for module_id in tree.in_order(c.module_id for c in changes if c.kind == "fuse"):
+        program = fused(program, module_id, tree, factor[:, 0], best=best)
+    for module_id in tree.in_order(c.module_id for c in changes if c.kind == "overlap"):
+        program = overlapped(program, module_id, tree)
     moved = scale
     if program is not scale.program:  # of kernels made of several nobody has measured a warm one
         moved = replace(scale, program=program, residency=None)
     return float(simulate(program, moved.variants(factor, factor))[0])
 
 
-def _children(program: Program, tree: _Tree, parent: int | None) -> IntArray:
-    """Under which child of ``parent`` each kernel is; -1 where under none."""
-    child = np.full(len(program.owners), -1, np.int64)
-    for row, (module_id, _) in enumerate(program.owners):
-        path = tree.path(module_id)
-        if parent is None or parent in path:
-            at = path.index(parent) if parent is not None else len(path)
-            child[row] = path[at - 1] if at else -1
-    found = np.full(program.kernel_ns.size, -1, np.int64)
-    found[program.share_kernel] = child[program.share_owner]
-    return found
-
-
-def _runs(of: IntArray, wanted: int, stream: IntArray) -> Iterator[tuple[int, int]]:
-    """Unbroken runs of kernels of one child on one stream: first, and one past the last."""
-    mine = of == wanted
-    edge = np.flatnonzero(np.diff(np.where(mine, stream, -1), prepend=-1, append=-1))
-    for first, after in zip(edge[:-1].tolist(), edge[1:].tolist(), strict=True):
-        if mine[first]:
-            yield first, after
-
-
-def _fused(program: Program, module_id: int, tree: _Tree, *, best: bool) -> Program:
-    runs = list(_runs(_children(program, tree, tree.up[module_id]), module_id, program.stream))
-    length, gone = program.kernel_ns.copy(), np.zeros(program.kernel_ns.size, np.bool_)
-    for first, after in runs:
-        whole = length[first:after]
-        length[first] = whole.max() if best else whole.sum()
-        gone[first + 1 : after] = True
-    kept = ~gone[program.share_kernel]
-    kernels = sum(after - first for first, after in runs)
-    stays = removed(program.owners, tree.module, [(module_id, STEP)])[:, 0]
-    fewer = np.where(stays[program.work_owner] == 0, len(runs) / max(1, kernels), 1.0)
-    return replace(
-        program,
-        kernel_ns=length,
-        work_ns=np.round(program.work_ns * fewer).astype(np.int64),
-        share_kernel=program.share_kernel[kept],
-        share_owner=program.share_owner[kept],
-        share=program.share[kept],
-    )
-
-
-def _overlapped(program: Program, module_id: int, tree: _Tree) -> Program:
-    of = _children(program, tree, tree.up[module_id])
-    stream, needs = program.stream.copy(), dict(program.needs)
-    for first, after in _runs(of, module_id, program.stream):
-        begin, end = _beside(of, first, after)
-        if begin == first and end == after:
-            continue
-        stream[first:after] = program.streams
-        _add(needs, first, begin - 1)
-        if end < stream.size:
-            _add(needs, end, after - 1)
-    return replace(program, stream=stream, needs=needs)
-
-
-def _beside(of: IntArray, first: int, after: int) -> tuple[int, int]:
-    """Where the neighbour's kernels begin, or end: the one before, else the one after."""
-    begin, end = first, after
-    if first and of[first - 1] >= 0:
-        while begin and of[begin - 1] == of[first - 1]:
-            begin -= 1
-        return begin, end
-    if after < of.size and of[after] >= 0:
-        while end < of.size and of[end] == of[after]:
-            end += 1
-    return begin, end
-
-
-def _add(needs: dict[int, tuple[int, ...]], kernel: int, needed: int) -> None:
-    if needed >= 0:
-        needs[kernel] = (*needs.get(kernel, ()), needed)
+def _factors(program: Program, changes: Sequence[Change], tree: Tree) -> FloatArray:
+    """By what all changes that set or remove multiply the work of each owner; one column."""
+    factor = np.ones((len(program.owners), 1))
+    for change in changes:
+        if change.kind in ("set", "remove"):
+            stays = removed(program.owners, tree.module, [(change.module_id, STEP)])
+            with_factor = change.factor if change.kind == "set" else 0.0
+            factor *= np.where(stays == 0, with_factor, 1.0)
+    return factor
