@@ -53,7 +53,8 @@ def test_every_module_asked_for_is_taken_out(profile: Path) -> None:
         "1": (True, None),
         "3": (False, "its output shares memory with its inputs"),
     }
-    assert rows(profile, "SELECT count(*) FROM knockout") == [(3,)]
+    assert {"1", "3"} <= {r.path for r in records}
+    assert rows(profile, "SELECT count(*) FROM knockout") == [(len(records),)]
 
 
 def test_every_module_is_visited_in_every_other_turn(tmp_path: Path) -> None:
