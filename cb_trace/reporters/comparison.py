@@ -12,6 +12,7 @@ from cb_trace.reporters.modules import find_module, in_tree_order
 from cb_trace.reporters.safe_text import plain
 from cb_trace.reporters.sizes import with_sizes
 from cb_trace.reporters.sql_files import fetch
+from cb_trace.reporters.terms import Term, read_terms
 
 if TYPE_CHECKING:
     import duckdb
@@ -157,6 +158,7 @@ class Comparison:
     notes: list[Note]
     verdict: str | None  # on the module that was asked for
     asked: bool = False  # for one module
+    terms: list[Term] = field(default_factory=list)  # of its error
     phases_alone: list[str] = field(default_factory=list)  # in which modules were measured alone
     ranks: list[int] = field(default_factory=list)  # of the recordings that the profile holds
 
@@ -190,10 +192,11 @@ def read_comparison(connection: Connection, selection: Selection) -> Comparison:
     """
     run = chosen_run(connection, selection.rank)
     deployment = _choice(connection, run, "deployment", selection.deployment, ("eager", "graph"))
-    records = fetch(connection, "compare_rows", run_id=run.run_id, deployment=deployment)
+    given = {"run_id": run.run_id}
+    way = given | {"deployment": deployment}
+    records = fetch(connection, "compare_rows", **way)
     phases = list(dict.fromkeys(r["phase"] for r in records))
     phase = _chosen("phase", selection.phase, phases, ("step", "forward"))
-    given = {"run_id": run.run_id}
     skipped = [Skipped(*r.values()) for r in fetch(connection, "compare_skipped", **given)]
     reasons = {(s.path, s.phase): s.reason for s in skipped}
     shown = [record for record in records if record["phase"] == phase]
@@ -203,6 +206,7 @@ def read_comparison(connection: Connection, selection: Selection) -> Comparison:
     steps = [StepTime(**r) for r in fetch(connection, "compare_steps", **given)]
     step = next((step for step in steps if step.deployment == deployment), None)
     rows = _arranged([_module_row(record, step, reasons) for record in shown], selection)
+    asked = bool(rows) and selection.module is not None
     return Comparison(
         run=run,
         deployment=deployment,
@@ -219,8 +223,9 @@ def read_comparison(connection: Connection, selection: Selection) -> Comparison:
             Note(r["reason"], with_sizes(r["detail"]), r["path"], r["count"])
             for r in fetch(connection, "compare_notes", **given)
         ],
-        verdict=rows[0].record["verdict"] if rows and selection.module is not None else None,
+        verdict=rows[0].record["verdict"] if asked else None,
         asked=selection.module is not None,
+        terms=read_terms(connection, path=rows[0].path, phase=phase, **way) if asked else [],
         phases_alone=[
             p
             for p in phases

@@ -66,6 +66,7 @@ def comparison_json(comparison: Comparison) -> str:
             "phase": comparison.phase,
             "steps": [asdict(step) for step in comparison.steps],
             "rows": [_comparison_row(row) for row in comparison.rows],
+            "terms": [asdict(term) for term in comparison.terms],
             "parts": [asdict(part) for part in comparison.parts],
             "unattributed": [asdict(item) for item in comparison.unattributed],
             "skipped": [asdict(item) for item in comparison.skipped],
@@ -83,7 +84,7 @@ def comparison_csv(comparison: Comparison) -> str:
 
 def comparison_markdown(comparison: Comparison) -> str:
     """The tree as a table, and the footer below it."""
-    from cb_trace.reporters import table
+    from cb_trace.reporters import table, terms
 
     rows = []
     for row in comparison.rows:
@@ -92,9 +93,11 @@ def comparison_markdown(comparison: Comparison) -> str:
         rest = (text.class_name, text.cost, text.share, text.isolated, text.error, text.spread)
         rows.append([module, *(markdown_cell(cell) for cell in rest)])
     heads = table.column_names(comparison)
-    lines = [_markdown_raw(heads, rows, right=range(2, len(heads)))]
-    lines += [f"- {markdown_cell(line)}\n" for line in table.footer_lines(comparison)]
-    return "\n".join((lines[0], "".join(lines[1:])))
+    texts = [_markdown_raw(heads, rows, right=range(2, len(heads)))]
+    if rows and (why := terms.term_cells(comparison.rows[0].record, comparison.terms)):
+        texts.append(_markdown_raw(terms.HEADS, why, right=range(1, len(terms.HEADS))))
+    foot = [f"- {markdown_cell(line)}\n" for line in table.footer_lines(comparison)]
+    return "\n".join((*texts, "".join(foot)))
 
 
 def _comparison_row(row: ModuleRow) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from cb_trace.reporters.comparison import Comparison, ModuleRow, StepTime, Unatt
 from cb_trace.reporters.grid import GAP, NAME_ROOM, frame, print_table
 from cb_trace.reporters.rows import Result
 from cb_trace.reporters.safe_text import plain, shortened
+from cb_trace.reporters.terms import HEADS, NOISE, bracket_line, term_cells
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -104,7 +105,7 @@ def error_text(row: ModuleRow) -> str:
     if row.error_ratio is None or row.partial:
         return NOT_MEASURED
     if row.within_noise:
-        return "~0"
+        return NOISE
     percents = 100 * row.error_ratio
     return f"{percents:+.1f}%" if abs(percents) < 0.95 else f"{percents:+,.0f}%"
 
@@ -114,6 +115,7 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
     _print_head(comparison, console)
     if comparison.rows:
         print_table(_tree(comparison, console), console)
+        _print_terms(comparison, console)
     _print_foot(comparison, console)
 
 
@@ -178,6 +180,18 @@ def _texts(row: ModuleRow) -> list[Text]:
     ]
 
 
+def _print_terms(comparison: Comparison, console: Console) -> None:
+    rows = term_cells(comparison.rows[0].record, comparison.terms)
+    if not rows:
+        return
+    table = frame()
+    for number, head in enumerate(HEADS):
+        table.add_column(head, justify="right" if number else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    print_table(table, console)
+
+
 def _print_foot(comparison: Comparison, console: Console) -> None:
     if comparison.parts:
         rows = [
@@ -203,9 +217,7 @@ def _print_foot(comparison: Comparison, console: Console) -> None:
 def footer_lines(comparison: Comparison) -> list[str]:
     """What a reader must know to judge the table: the step, its noise, and what is not in it."""
     lines = list(step_lines(comparison))
-    if comparison.verdict is not None:
-        first = comparison.rows[0]
-        lines.insert(0, f"{plain(first.path or first.class_name, 60)}: {comparison.verdict}")
+    lines[:0] = _on_the_module(comparison)
     if comparison.asked and comparison.rows and comparison.rows[0].record["perfetto_url"]:
         link = plain(comparison.rows[0].record["perfetto_url"], 400)
         rank = f" --{one}" if (one := _rank(comparison)) else ""
@@ -228,6 +240,17 @@ def footer_lines(comparison: Comparison) -> list[str]:
         times = f" (×{note.count})" if note.count > 1 else ""
         lines.append(f"note: {where}{plain(note.reason, 100)}{detail}{times}")
     return lines
+
+
+def _on_the_module(comparison: Comparison) -> Iterator[str]:
+    """The verdict on the module that was asked for, and what its cache term may be."""
+    if not comparison.asked or not comparison.rows:
+        return
+    first = comparison.rows[0]
+    if comparison.verdict is not None:
+        yield f"{plain(first.path or first.class_name, 60)}: {comparison.verdict}"
+    if bracket := bracket_line(first.record, comparison.terms):
+        yield bracket
 
 
 def _rank(comparison: Comparison) -> str | None:
@@ -270,7 +293,7 @@ def _at_once(step: StepTime) -> Iterator[str]:
     least = (step.one_stream_low_ns or one) - (step.high_ns or step.ns)
     most = (step.one_stream_high_ns or one) - (step.low_ns or step.ns)
     saved = one - step.ns
-    told = "~0" if least <= 0 <= most else microseconds(abs(saved) / 1000)
+    told = NOISE if least <= 0 <= most else microseconds(abs(saved) / 1000)
     does = "costs" if most < 0 else "saves"
     yield f"on one stream: {microseconds(one / 1000)} µs bare; running at once {does} {told} µs"
 
