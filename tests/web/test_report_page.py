@@ -129,6 +129,16 @@ def test_the_waterfall_leads_from_the_step_to_alone(page: Page) -> None:
     assert "contention" in page.text(".detail .waterfall .note")
 
 
+def test_a_term_within_its_noise_is_no_cause(page: Page) -> None:
+    page.ask("page.state.set({selected: page.report.find('h.0.attn')})")
+    rows = zip(
+        page.texts(".detail .waterfall tbody th"),
+        page.texts(".detail .waterfall tbody td.number"),
+        strict=True,
+    )
+    assert dict(list(rows)[1:-1]) == {"launch latency": "+302", "cache state": "~0−6.00 to +2.00"}
+
+
 def test_kernels_in_the_step_stand_beside_those_alone(page: Page) -> None:
     page.ask("page.state.set({selected: page.report.find('h.0.mlp')})")
     rows = page.ask(

@@ -72,6 +72,7 @@ def test_terms_of_a_module_lead_from_its_cost_to_its_figure_alone(page: Page) ->
             "[...document.querySelectorAll('.detail .waterfall .number')]"
             ".map((td) => td.firstChild.data)"
         )
+        if text != "~0"
     ]
     assert sum(figures[:-1]) == pytest.approx(figures[-1], abs=0.5 * len(figures))
 

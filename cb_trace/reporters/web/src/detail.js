@@ -54,8 +54,10 @@ function waterfall({ report, view }, i) {
   const bars = [{ title: "Cost in the step", from: 0, to: cost, whole: true, text: us(cost) }];
   let sum = cost;
   for (const term of measured) {
+    const range = known(term.low) ? `${usSigned(term.low)} to ${usSigned(term.high)}` : null;
+    const noise = known(term.low) && term.low <= 0 && term.high >= 0;
     bars.push({ title: TERM_NAMES[term.kind], from: sum, to: sum + term.us, low: sum + term.low, high: sum + term.high,
-      text: usSigned(term.us), tip: known(term.low) ? `${usSigned(term.low)} to ${usSigned(term.high)} µs` : null });
+      text: noise ? "~0" : usSigned(term.us), extra: noise && term.low < term.high && range, tip: range && `${range} µs` });
     sum += term.us;
   }
   bars.push({ title: "Alone", from: 0, to: alone, whole: true, text: us(alone), low: view.numbers("isolated_low_us")[i],
