@@ -207,7 +207,8 @@ def _ingest_bundle(run: Ingest, source: Path) -> str:
         )  # fmt: skip
         _compare(
             run=run, context=context, split=split, replay=replay, sequence=sequence, graph=steps,
-            device_type=device_type, knockout=frames.knockout, marginal=marginal, speedup=speedup,
+            device_type=device_type, mode=manifest.run.mode, knockout=frames.knockout,
+            marginal=marginal, speedup=speedup,
         )  # fmt: skip
     return manifest.run.run_id
 
@@ -314,6 +315,7 @@ def _compare(
     split: Split,
     replay: pl.DataFrame,
     device_type: str,
+    mode: str,
     sequence: pl.DataFrame | None,
     graph: GraphSteps | None,
     knockout: pl.DataFrame,
@@ -327,7 +329,7 @@ def _compare(
     run.append("term", term)
     verdict = verdicts(
         split.partition, split.cost_bounds, term, replay, context.module,
-        run_id=context.run_id, device_type=device_type,
+        run_id=context.run_id, device_type=device_type, mode=mode,
         knockout=knockout, marginal=marginal, speedup=speedup,
     )  # fmt: skip
     run.append("verdict", verdict)

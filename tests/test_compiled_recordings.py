@@ -222,3 +222,13 @@ def test_coverage_leaves_nothing_out_phase_by_phase(recording: tuple[Path, Path]
         "SELECT coalesce(sum(share), 0) FROM coverage WHERE role = 'context' AND method = 'none'",
     )
     assert lost[0][0] < 0.01
+
+
+def test_verdicts_call_the_step_compiled(recording: tuple[Path, Path]) -> None:
+    _, profile = recording
+    steps = {
+        (way, name)
+        for way, text in rows(profile, "SELECT deployment, verdict FROM compare")
+        for name in re.findall(r"costs \S+ µs in the (.*?) ?step", text)
+    }
+    assert steps == {("eager", "compiled"), ("graph", "compiled, CUDA-graphed")}

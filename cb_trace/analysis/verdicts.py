@@ -7,16 +7,22 @@ is the one that ``compare`` and ``--fail-above`` go by (table ``cost_bounds``, v
    below it were, their sum and how much of its cost they make up; its own work is in no sum. All
    phases together are never replayed; where one of them was, that is said.
 2. isolated − cost not beyond noise: the two cannot be told apart.
-3. isolated above cost: name the terms that raise it (positive, beyond noise); believe the cost.
+3. isolated above cost: name what it has and the step does not (positive terms, beyond noise);
+   believe the cost.
 4. isolated below cost: name what it leaves out (negative terms, beyond noise); believe the cost.
+
+In 3 and 4 at most the two largest terms are named, each at least a tenth of the difference; where
+there is none, the sentence says that no term beyond noise explains it. Of the terms that go the
+other way the largest is named as well, if it is beyond noise and at least half of the difference:
+without it the sentence would not add up.
 
 5. What the step loses without the module is said after its cost, and believed: the knock-out where
    it is beyond noise; else, and where nothing was measured, the predicted marginal cost, if it and
    the cost differ by more than a tenth of the cost and their intervals do not meet. A knock-out
-   within its noise is said to be so.
+   within its noise is said to be so; a step that is longer without the module is not believed.
+6. What the step gains where the module runs on a part of its batch, if measured, comes last.
 
-At most the two largest terms are named, each at least a tenth of the difference; where there is
-none, the sentence says that the cause lies within the noise of the terms.
+The step is called what it is: eager, compiled, CUDA-graphed, or compiled and CUDA-graphed.
 
 The term ``launch`` is all that the wall has beyond the kernels as profiled, and not all of that is
 launching: back to back a device may run at a lower clock than in profiled calls that stand apart
@@ -26,7 +32,7 @@ also timed as a CUDA graph, which launches at no cost, launch latency is what th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import polars as pl
@@ -38,30 +44,38 @@ from cb_trace.analysis.sides import measured_replays
 from cb_trace.analysis.stats import Interval
 from cb_trace.columns import polars_schema
 
-_STEP = {"eager": "eager step", "graph": "CUDA-graphed step"}
+_STEP = {
+    ("eager", False): "eager step",
+    ("eager", True): "compiled step",
+    ("graph", False): "CUDA-graphed step",
+    ("graph", True): "compiled, CUDA-graphed step",
+}
 _ADDS = {  # what a positive term is: alone it takes more
     "launch": "launch latency",
+    "pace": "slower device back to back (clock, power)",
     "cache": "slower caches",
-    "kernel_choice": "slower kernels of the same operators",
+    "kernel_choice": "slower kernels for the same work",
     "fusion": "kernels that the step does not run",
-    "overlap": "time that the step hides under other work",
-    "contention": "contention",
+    "contention": "kernels that ran faster beside other streams",
     "residual": "unexplained drift",
-}
+}  # of overlap: :func:`_why`
+_SLOWED = "kernel time that only its profiled calls show"
 _LACKS = {  # what a negative term is: the step takes more
-    "launch": "launch latency",
+    "launch": _SLOWED,
+    "pace": _SLOWED,
     "cache": "slower caches",
-    "kernel_choice": "slower kernels of the same operators",
+    "kernel_choice": "slower kernels for the same work",
     "fusion": "kernels that only the step runs",
     "overlap": "overlap that only the module alone has",
     "contention": "contention with other streams",
     "idle": "idle time before its kernels",
     "residual": "unexplained drift",
 }
-_MERGED = "cache or residual"  # without a sequence run the two cannot be told apart
+_MERGED = "slower caches or drift"  # without a sequence run the two cannot be told apart
 _LAUNCH = {"cpu": "time outside operators", "cuda": "launch latency or a lower clock"}
-_PACE = "slower device back to back (clock, power)"
+_NOTHING_NS = 50  # would be printed as 0.0 µs
 _NAMED = 2
+_TENTH, _HALF = 10, 2  # of the difference: the least that is named of its sign, and of the other
 _ALL_PHASES = "step"
 
 
@@ -80,6 +94,7 @@ class Figures:
 
     deployment: str
     cost: Interval
+    compiled: bool = False  # the step was recorded compiled
     isolated: Interval | None = None  # bare wall, hot
     parts: bool = False  # the isolated figure is the sum over the modules below
     skipped: str | None = None  # why it was not replayed
@@ -100,9 +115,9 @@ def verdict(figures: Figures) -> str:
 
 def _cost(figures: Figures) -> str:
     cost = _us(figures.cost.median_ns)
-    costs = f"costs {cost} µs in the {_STEP.get(figures.deployment, figures.deployment)}"
+    step = _STEP.get((figures.deployment, figures.compiled), figures.deployment)
     loses, believed = _loss(figures)
-    costs += loses
+    costs = f"costs {cost} µs in the {step}{loses}"
     if figures.isolated is None and figures.by_phase:
         return f"{costs}; measured alone by phase only"
     if figures.isolated is None:
@@ -114,11 +129,8 @@ def _cost(figures: Figures) -> str:
     if _is_noise(difference):
         held = f"believe the {believed}" if believed else "the two cannot be told apart"
         return f"{alone}, {costs}: no difference beyond noise, {held}"
-    causes = ", ".join(_causes(figures, difference.median_ns))
-    if not causes:
-        causes = f"{_us(abs(difference.median_ns))} µs that no term beyond noise explains"
-    relation = ", of which" if difference.median_ns > 0 else " leaves out"
-    return f"{alone}{relation} {causes}; {costs}: believe the {believed or cost}"
+    why = _why(figures, difference.median_ns)
+    return f"{alone}{why}; {costs}: believe the {believed or cost}"
 
 
 def _instead(figures: Figures) -> str:
@@ -137,9 +149,13 @@ def _faster(found: Faster | None) -> str:
     if found is None:
         return ""
     saved, bounds = found.saved, f"{_us(found.saved.low_ns)} to {_us(found.saved.high_ns)}"
-    gain = "as long" if _is_noise(saved) else f"{_us(saved.median_ns)} µs shorter"
+    gain = (
+        f"the step is {_us(abs(saved.median_ns))} µs {'shorter' if saved.low_ns > 0 else 'longer'}"
+    )
+    if _is_noise(saved):
+        gain = "no gain beyond noise"
     said = "" if found.predicted_ns is None else f", predicted {_us(found.predicted_ns)}"
-    return f"; on 1/{found.factor} of its batch the step is {gain} ({bounds}{said})"
+    return f"; on 1/{found.factor} of its batch {gain} ({bounds}{said})"
 
 
 def _loss(figures: Figures) -> tuple[str, str | None]:
@@ -155,7 +171,11 @@ def _loss(figures: Figures) -> tuple[str, str | None]:
     noise = "" if measured is None else f" (knock-out cannot tell: {bounds} µs)"
     if predicted is None or not _apart(predicted, cost):
         return noise, None
-    saved = _us(predicted.median_ns)
+    saved = _us(abs(predicted.median_ns))
+    if abs(predicted.median_ns) < _NOTHING_NS:
+        return f"{noise}, which is predicted to be as long without it", "0"
+    if predicted.median_ns < 0:
+        return f"{noise}, which is predicted to be {saved} µs longer without it", None
     return f"{noise}, which is predicted to be {saved} µs shorter without it", saved
 
 
@@ -174,6 +194,7 @@ def verdicts(
     *,
     run_id: str,
     device_type: str | None = None,
+    mode: str | None = None,
     knockout: pl.DataFrame | None = None,
     marginal: pl.DataFrame | None = None,
     speedup: pl.DataFrame | None = None,
@@ -208,6 +229,7 @@ def verdicts(
             by_phase=place[1] == _ALL_PHASES and (place[0], place[2]) in known,
             terms=split.get(place, {}),
             graph=graph.get(place),
+            compiled="compile" in (mode or ""),
             device_type=device_type,
             knockout=lost.get(place),
             marginal=predicted.get(place),
@@ -263,27 +285,52 @@ def _sped_up(table: pl.DataFrame | None) -> dict[tuple[int, str, str], Faster]:
     }
 
 
-def _causes(figures: Figures, difference_ns: int) -> Iterator[str]:
-    """The largest terms of the difference's sign, as amount and name."""
-    sign = 1 if difference_ns > 0 else -1
-    names = _ADDS if sign > 0 else _LACKS
-    terms = dict(figures.terms)
+def _why(figures: Figures, difference_ns: int) -> str:
+    """What the module has alone, what that leaves out, and what of it the step hides."""
+    terms, has, lacks = _named_terms(figures)
+    sign, apart = (1 if difference_ns > 0 else -1), abs(difference_ns)
+    found = {
+        sign: _largest(terms, sign, apart / _TENTH)[:_NAMED],
+        -sign: _largest(terms, -sign, apart / _HALF)[:1],
+    }
+    said = {1: [f"{_us(terms[kind].median_ns)} µs {has[kind]}" for kind in found[1] if kind in has]}
+    said[-1] = [f"{_us(-terms[kind].median_ns)} µs of {lacks[kind]}" for kind in found[-1]]
+    if not found[sign]:
+        said[sign].append(f"{_us(apart)} µs that no term beyond noise explains")
+    why = f", of which {' and '.join(said[1])}" if said[1] else ""
+    why += f", leaving out {' and '.join(said[-1])}" if said[-1] else ""
+    if "overlap" in found[1]:  # no part of the figure alone: it may be more than that
+        hidden = _us(terms["overlap"].median_ns)
+        why += f", while the step hides {hidden} µs of it under other work"
+    return why
+
+
+def _largest(terms: Mapping[str, Interval], sign: int, least_ns: float) -> list[str]:
+    """Kinds of the terms of one sign that are beyond noise, the largest first."""
+    amounts = {kind: term.median_ns * sign for kind, term in terms.items() if not _is_noise(term)}
+    able = [kind for kind, ns in amounts.items() if ns > 0 and ns >= least_ns]
+    return sorted(able, key=lambda kind: (-amounts[kind], kind))
+
+
+def _named_terms(figures: Figures) -> tuple[dict[str, Interval], dict[str, str], dict[str, str]]:
+    """The terms, and what each is called where it is positive and where it is negative."""
+    terms, has, lacks = dict(figures.terms), dict(_ADDS), dict(_LACKS)
     if figures.graph is None:
-        names = names | {"launch": _LAUNCH.get(figures.device_type or "cuda", _LAUNCH["cuda"])}
+        has["launch"] = _LAUNCH.get(figures.device_type or "", _LAUNCH["cuda"])
     elif "launch" in terms and figures.isolated is not None:
         terms["launch"], terms["pace"] = _launch_and_pace(
             terms["launch"], figures.isolated - figures.graph
         )
-        names = names | {"pace": _PACE}
-    able = {
-        kind: term.median_ns * sign
-        for kind, term in terms.items()
-        if kind in names and term.median_ns * sign > 0 and not _is_noise(term)
-    }
-    for kind in sorted(able, key=lambda kind: (-able[kind], kind))[:_NAMED]:
-        if able[kind] * 10 >= abs(difference_ns):
-            merged = kind == "cache" and "residual" not in terms
-            yield f"{_us(able[kind])} µs {_MERGED if merged else names[kind]}"
+    if "residual" not in terms:
+        has["cache"] = lacks["cache"] = _MERGED
+    if figures.device_type == "cpu":
+        return terms, _of_operators(has), _of_operators(lacks)
+    return terms, has, lacks
+
+
+def _of_operators(names: Mapping[str, str]) -> dict[str, str]:
+    """On a CPU operators stand for kernels."""
+    return {kind: name.replace("kernel", "operator") for kind, name in names.items()}
 
 
 def _launch_and_pace(term: Interval, saved: Interval) -> tuple[Interval, Interval]:

@@ -279,6 +279,8 @@ def step_lines(comparison: Comparison) -> Iterator[str]:
     for other in comparison.steps:
         if other is not step:
             how = DEPLOYMENTS.get(other.deployment, other.deployment)
+            if other.deployment == "eager" and "compile" in (comparison.run.mode or ""):
+                how = "launched by the host"
             yield (
                 f"the same step {how}: {microseconds(other.ns / 1000)} µs bare; "
                 f"see --deployment {other.deployment}"

@@ -30,8 +30,9 @@ def test_what_a_graph_does_not_save_is_no_launch_latency() -> None:
     assert "of which 146 µs slower device back to back (clock, power);" in text(
         us(923, 2), us(1064, 6), terms=terms, graph=us(1085, 14)
     )
-    assert "of which 100 µs launch latency, 46 µs slower device back to back (clock, power);" in (
-        text(us(923, 2), us(1064, 6), terms=terms, graph=us(964, 2))
+    assert (
+        "of which 100 µs launch latency and 46 µs slower device back to back (clock, power);"
+        in (text(us(923, 2), us(1064, 6), terms=terms, graph=us(964, 2)))
     )
 
 
@@ -47,14 +48,91 @@ def test_without_a_graph_the_two_cannot_be_told_apart(device_type: str, name: st
 def test_what_the_isolated_figure_leaves_out() -> None:
     terms = {"launch": us(3, 1), "idle": us(-1200, 9), "cache": us(-310, 9), "fusion": us(-20)}
     assert text(us(2000), us(473), "eager", terms=terms) == (
-        "alone 473 µs leaves out 1,200 µs idle time before its kernels, "
-        "310 µs cache or residual; costs 2,000 µs in the eager step: believe the 2,000"
+        "alone 473 µs, leaving out 1,200 µs of idle time before its kernels and 310 µs of slower "
+        "caches or drift; costs 2,000 µs in the eager step: believe the 2,000"
     )
+
+
+def test_at_most_two_are_named_each_a_tenth_of_the_difference() -> None:
+    terms = {"launch": us(50), "cache": us(30), "fusion": us(20), "residual": us(0)}
+    said = text(us(100), us(200), terms=terms)
+    assert "alone 200 µs, of which 50 µs launch latency or a lower clock and 30 µs slower" in said
+    assert "fusion" not in said
+    least = {"launch": us(90), "cache": us(10), "residual": us(0)}
+    assert "90 µs launch latency or a lower clock and 10 µs slower caches;" in text(
+        us(100), us(200), terms=least
+    )
+    less = {"launch": us(90.1), "cache": us(9.9), "residual": us(0)}
+    assert "caches" not in text(us(100), us(200), terms=less)
+
+
+@pytest.mark.parametrize(
+    ("idle", "words"),
+    [
+        (us(-200, 9), "of which 300 µs launch latency, leaving out 200 µs of idle time before"),
+        (us(-49), "of which 300 µs launch latency;"),  # less than half of the difference
+        (us(-200, 300), "of which 300 µs launch latency;"),  # within its noise
+    ],
+)
+def test_a_term_that_goes_the_other_way_is_named_where_it_is_large(
+    idle: Interval, words: str
+) -> None:
+    """Launch latency alone and a host that is late in the step: neither says all by itself."""
+    terms = {"launch": us(300, 9), "idle": idle}
+    assert words in text(us(400), us(500), "eager", terms=terms, graph=us(200))
+
+
+def test_so_it_is_where_the_step_is_the_longer() -> None:
+    terms = {"launch": us(300, 9), "cache": us(80), "idle": us(-420, 9), "residual": us(0)}
+    assert text(us(540), us(500), "eager", terms=terms, graph=us(200)) == (
+        "alone 500 µs, of which 300 µs launch latency, leaving out 420 µs of idle time before its "
+        "kernels; costs 540 µs in the eager step: believe the 540"
+    )
+
+
+def test_what_the_step_hides_may_be_more_than_the_module_takes_alone() -> None:
+    terms = {"overlap": us(919, 3), "contention": us(-320, 2), "residual": us(0)}
+    assert text(us(0), us(612), terms=terms) == (
+        "alone 612 µs, leaving out 320 µs of contention with other streams, while the step hides "
+        "919 µs of it under other work; costs 0.0 µs in the CUDA-graphed step: believe the 0.0"
+    )
+
+
+@pytest.mark.parametrize(
+    ("deployment", "compiled", "step"),
+    [
+        ("eager", False, "eager step"),
+        ("eager", True, "compiled step"),
+        ("graph", False, "CUDA-graphed step"),
+        ("graph", True, "compiled, CUDA-graphed step"),
+    ],
+)
+def test_the_step_is_called_what_it_is(deployment: str, compiled: bool, step: str) -> None:
+    said = text(us(100), us(101, 5), deployment, compiled=compiled)
+    assert f"costs 100 µs in the {step}:" in said
+
+
+def test_on_a_cpu_operators_stand_for_kernels() -> None:
+    terms = {"launch": us(40), "fusion": us(20), "idle": us(-60)}
+    assert text(us(100), us(160), "eager", terms=terms, device_type="cpu") == (
+        "alone 160 µs, of which 40 µs time outside operators and 20 µs operators that the step "
+        "does not run, leaving out 60 µs of idle time before its operators; costs 100 µs in the "
+        "eager step: believe the 100"
+    )
+
+
+def test_kernels_slower_in_profiled_calls_are_no_launch_latency() -> None:
+    """The wall is shorter than its kernels as profiled: nothing of that was launching."""
+    terms = {"launch": us(-30), "residual": us(0)}
+    for graph in (None, us(50)):
+        assert "leaving out 30 µs of kernel time that only its profiled calls show;" in text(
+            us(80), us(50), terms=terms, graph=graph
+        )
 
 
 def test_with_a_sequence_run_the_cache_is_named() -> None:
     terms = {"cache": us(-30, 1), "residual": us(0, 1)}
-    assert "leaves out 30 µs slower caches;" in text(us(80), us(50), terms=terms)
+    assert "leaving out 30 µs of slower caches;" in text(us(80), us(50), terms=terms)
 
 
 def test_within_noise_either_holds() -> None:
@@ -123,6 +201,19 @@ def test_one_row_a_module_of_the_partition_with_containers() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("mode", "step"),
+    [("eager", "eager"), ("compile", "compiled"), ("compile+cudagraph", "compiled")],
+)
+def test_a_recording_of_compiled_steps_has_no_eager_one(mode: str, step: str) -> None:
+    parts = frame("partition", part(A, "busy", 7000))
+    known = bounds((A, "forward", 7000))
+    rows = verdicts(parts, known, frame("term"), frame("replay"), MODULE, run_id="r", mode=mode)
+    assert rows.filter(module_id=A)["text"].to_list() == [
+        f"costs 7.0 µs in the {step} step; not replayed alone"
+    ]
+
+
 def test_all_phases_together_were_measured_by_phase() -> None:
     partition = frame(
         "partition", part(A, "busy", 7000), part(A, "busy", 2000) | {"phase": "backward"},
@@ -165,7 +256,7 @@ def test_the_graph_replay_of_a_container_is_that_of_its_parts() -> None:
     rows = verdicts(partition, known, term, replays, MODULE, run_id="r")
     sentences = dict(rows.select("module_id", "text").rows())
     for module in (D, LIST):
-        assert "of which 36 µs launch latency, 4.0 µs slower device back" in sentences[module]
+        assert "of which 36 µs launch latency and 4.0 µs slower device back" in sentences[module]
 
 
 LOSS: dict[str, Any] = {"deployment": "graph", "cost": Interval(73_000, 73_000, 73_000),
@@ -185,6 +276,9 @@ LOSS: dict[str, Any] = {"deployment": "graph", "cost": Interval(73_000, 73_000, 
          "it: believe the 40"),
         (None, Interval(40_000, 39_000, 41_000), "predicted to be 40 µs shorter without it: "
          "believe the 40"),
+        (None, Interval(20, 0, 40), "predicted to be as long without it: believe the 0"),
+        (None, Interval(-9_000, -9_900, -8_000), "predicted to be 9.0 µs longer without it: "
+         "believe the 73"),
         (None, Interval(70_000, 69_000, 71_000), "step: believe the 73"),  # within a tenth
         (None, Interval(40_000, 39_000, 74_000), "step: believe the 73"),  # the intervals meet
     ],
@@ -217,7 +311,9 @@ def test_a_step_that_is_longer_without_a_module_is_not_believed() -> None:
         (Interval(30_000, 29_000, 31_000),
          "; on 1/2 of its batch the step is 30 µs shorter (29 to 31, predicted 28)"),
         (Interval(1_000, -2_000, 3_000),
-         "; on 1/2 of its batch the step is as long (-2.0 to 3.0, predicted 28)"),
+         "; on 1/2 of its batch no gain beyond noise (-2.0 to 3.0, predicted 28)"),
+        (Interval(-7_400, -9_000, -6_000),
+         "; on 1/2 of its batch the step is 7.4 µs longer (-9.0 to -6.0, predicted 28)"),
     ],
 )  # fmt: skip
 def test_a_faster_module(saved: Interval, words: str) -> None:

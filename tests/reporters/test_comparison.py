@@ -215,6 +215,8 @@ def test_each_deployment_has_its_own_step(two_ways: Path) -> None:
         "step: 600.0 µs bare (600.0 to 600.0)",
         "the same step run eagerly: 1,000.0 µs bare; see --deployment eager",
     ]
+    compiled = replace(graph, run=replace(graph.run, mode="compile"))
+    assert footer_lines(compiled)[1].startswith("the same step launched by the host: 1,000.0 µs")
     attention = row(graph, "h.0.attn")
     assert (attention.share, attention.error_ratio) == (1.0, 0.0)
     assert attention.error_low == pytest.approx(590 / 600 - 1)  # the graph's step is sure, not 1 %
