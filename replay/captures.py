@@ -44,6 +44,7 @@ class Captures:
         self._groups: dict[Hashable, Call] = {}
         self._likes: dict[Call, Hashable] = {}  # what its likes have in common with it
         self._apart: dict[Call, Call] = {}  # by what measures it, not by its likes
+        self._no_room: set[Call] = set()  # in the first pass, beside those before it
         self._rng: RngState | None = None
 
     @contextmanager
@@ -53,12 +54,13 @@ class Captures:
         budget = CaptureBudget(self._device, self._max_bytes)
 
         def admit(call: Call, plan: InputPlan) -> Place | None:
-            if self.measured_by(call) is not call:
+            # By size first: what can never be kept must not stand for likes that can.
+            if _exceeds(call, budget) or self.measured_by(call) is not call:
                 return None
-            if not budget.fits_alone(call.nbytes):
-                call.reason = f"inputs of {call.nbytes} bytes exceed the memory budget"
-                return None
-            return budget.place(plan.tensors.bytes_by_device())
+            place = budget.place(plan.tensors.bytes_by_device())
+            if place is None:
+                self._no_room.add(call)
+            return place
 
         recorder = self._recorder(admit, budget)
         try:
@@ -84,11 +86,19 @@ class Captures:
         return self._groups.setdefault((self._likes[call], call.backward), call)
 
     def _regroup(self) -> None:
-        """Part the calls that a backward reached from their likes; whose inputs are kept leads."""
+        """Part the calls that a backward reached from their likes.
+
+        Whose inputs are kept leads, then who was let in during the pass, then who may yet be.
+        """
+        tried = set(self._groups.values())
         self._groups.clear()
         for call in self.calls:
             call.backward = call.gradients is not None and call.gradients.received
-        for call in sorted(self.calls, key=lambda call: call.inputs is None):
+
+        def rank(call: Call) -> tuple[bool, ...]:
+            return call.inputs is None, call not in tried, call.reason is not None
+
+        for call in sorted(self.calls, key=rank):
             self.measured_by(call)
 
     def to_measure(self) -> list[Call]:
@@ -154,10 +164,11 @@ class Captures:
                 call.release()
             if step is not None:
                 self._another_pass(rest, model, step)
-            ready = [call for call in rest if call.inputs is not None]
+            ready = [call for call in rest if call.inputs is not None or call.reason is not None]
             if not ready:
                 for call in rest:
-                    call.reason = "inputs did not fit in memory, and no later pass saw the call"
+                    kept = "did not fit in memory" if call in self._no_room else "were not kept"
+                    call.reason = f"inputs {kept}, and no later pass saw the call"
                 ready = rest
             rest = [call for call in rest if call not in ready]
             yield ready
@@ -166,8 +177,9 @@ class Captures:
         budget, by_key = CaptureBudget(self._device, self._max_bytes), {c.key: c for c in wanted}
 
         def admit(call: Call, plan: InputPlan) -> Place | None:
-            known = call.key in by_key
-            return budget.place(plan.tensors.bytes_by_device()) if known else None
+            if call.key not in by_key or _exceeds(call, budget):
+                return None
+            return budget.place(plan.tensors.bytes_by_device())
 
         recorder = self._recorder(admit, budget)
         with preserved(model, self._device):
@@ -177,7 +189,7 @@ class Captures:
                 step()
         self.passes += 1
         for key, seen in recorder.calls.items():
-            if key in by_key and seen.inputs is not None:
+            if key in by_key and (seen.inputs is not None or seen.reason is not None):
                 by_key[key].take_over(seen)
 
     def _recorder(self, admit: Admit, budget: CaptureBudget) -> Recorder:
@@ -194,3 +206,11 @@ class Captures:
         )
         kept = sum(call.inputs is not None for call in self.calls)
         self.notes.append(Note(reason="captured inputs", detail=detail, count=max(1, kept)))
+
+
+def _exceeds(call: Call, budget: CaptureBudget) -> bool:
+    """Whether a call can never be kept; if so it has that as its reason."""
+    if budget.fits_alone(call.nbytes):
+        return False
+    call.reason = f"inputs of {call.nbytes} bytes exceed the memory budget"
+    return True

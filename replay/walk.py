@@ -275,7 +275,7 @@ class Replayer:
         late = {c: why for c, why in self._unlike.items() if self._captures.measured_by(c) is c}
         if self.step is None:
             for call, why in late.items():
-                self._skip(call, f"{why}, and its own inputs were not kept")
+                self._skip(call, call.reason or f"{why}, and its own inputs were not kept")
             self._note_unlike({})
             self._assemble(final=True)
             return
@@ -377,6 +377,9 @@ class Replayer:
         owner = self._captures.measured_by(call)
         series = self._series.get((owner, kind), Series())
         own = owner is call
+        skipped = series.skipped
+        if skipped is not None and skipped == owner.reason:
+            skipped = call.reason or skipped  # both too large, each by its own size
         return ReplayRecord(
             replay_id=self._ids[call, kind],
             path=call.path,
@@ -387,7 +390,7 @@ class Replayer:
             measured_id=self._ids[owner, kind],
             samples_ns=series.samples() if own else [],
             calls_per_sample=series.calls_per_sample if own else 0,
-            skipped=series.skipped,
+            skipped=skipped,
             blocks=series.records() if own else [],
             unlike=self._unlike.get(call),
         )

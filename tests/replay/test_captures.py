@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from cb_trace.capture.tree import module_tree
 from cb_trace.errors import CbTraceError
 from cb_trace.replay.flush import last_level_cache_bytes
+from cb_trace.replay.likes import DEVICE, Seen
 from cb_trace.replay.memory import CaptureBudget, free_bytes
 from cb_trace.replay.tree import configuration_key, modules_by_path
 from tests.replay.support import CPU, alone, captures, replayer
@@ -129,6 +130,90 @@ def test_without_a_step_there_is_one_pass() -> None:
     assert [call.reason for call in groups[1]] == [
         "inputs did not fit in memory, and no later pass saw the call"
     ] * 3
+
+
+BYTES = {"": 2048, "late": 2048, "early": 2048, "head": 2048, "halves.0": 1024}
+
+
+class Halves(nn.Module):
+    """Likes are called in another order than registered; halves lie in storages of two sizes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.late, self.early, self.head = nn.Linear(64, 64), nn.Linear(64, 64), nn.Linear(64, 8)
+        self.halves = nn.ModuleList(nn.Linear(32, 32) for _ in range(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.late(self.early(x).relu()).view(2, 8, 32)
+        parts = [half(part) for half, part in zip(self.halves, y, strict=True)]
+        return self.head(torch.cat(parts).view(8, 64))  # type: ignore[no-any-return]
+
+
+def _too_large(nbytes: int) -> str:
+    return f"inputs of {nbytes} bytes exceed the memory budget"
+
+
+@pytest.mark.parametrize("train", [False, True])
+@pytest.mark.parametrize("limit", [0, 1000, 1023, 1024, 1500, 2047, 2048, 4096, 9000])
+def test_under_every_budget_what_is_skipped_is_skipped_for_its_size(
+    limit: int, *, train: bool
+) -> None:
+    model, x = Halves().requires_grad_(train), torch.ones(8, 64)
+
+    def step() -> None:
+        out = model(x).sum()
+        if train:
+            torch.autograd.backward(out)
+
+    work = replayer(model, step, max_capture_bytes=limit)
+    work.capture()
+    work.time()
+    found = {r.path: r.skipped for r in work.records if r.phase == "forward"}
+    needed = {**BYTES, "halves.1": 1024 if limit >= 1024 else 2048}  # by its like, or alone
+    assert found == {p: None if n <= limit else _too_large(n) for p, n in needed.items()}
+
+
+def test_a_like_measured_apart_is_skipped_for_its_own_size() -> None:
+    model, x = Halves().requires_grad_(False), torch.ones(8, 64)
+    found = captures(model, lambda: model(x), limit=1500)
+    seen = {(path, 0): Seen([1000]) for path in (*BYTES, "halves.1")}
+    seen["halves.1", 0] = Seen([9_000_000])
+    assert found.part(seen, 10_000_000, DEVICE, {})
+    measured = [c for group in found.in_memory(found.to_measure(), model, None) for c in group]
+    reasons = {c.path: c.reason for c in measured if c.path.startswith("halves")}
+    assert reasons == {"halves.0": None, "halves.1": _too_large(2048)}
+
+
+def test_what_a_later_pass_finds_out_is_the_reason() -> None:
+    class Writes(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.weight += 1
+            return super().forward(x)
+
+    model, x = _three(), torch.ones(4, 256)
+    model.append(Writes(256, 256).requires_grad_(False))
+    found = captures(model[1:], lambda: model(x), limit=5000)
+    groups = found.in_memory(found.to_measure(), model, lambda: model(x))
+    assert {c.path: c.reason for group in groups for c in group} == {
+        "1": None,
+        "2": None,
+        "3": "writes to its parameters",
+    }
+
+
+def test_without_a_step_inputs_that_fitted_and_were_not_kept_are_said_so() -> None:
+    model = Twice()
+
+    def step() -> None:
+        model.b(torch.ones(2, 4))
+        torch.autograd.backward(model.a(torch.ones(2, 4)).sum())  # unlike b, which has no backward
+
+    found = captures(model, step)
+    groups = found.in_memory(found.to_measure(), model, None)
+    assert {c.path: c.reason for group in groups for c in group} == {
+        "b": None,
+        "a": "inputs were not kept, and no later pass saw the call",
+    }
 
 
 def test_hooks_are_gone_and_the_model_untouched() -> None:
