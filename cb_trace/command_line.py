@@ -8,7 +8,7 @@ from importlib import import_module
 
 import click
 
-from cb_trace.commands.options import reader_gone
+from cb_trace.commands.options import SETTINGS, reader_gone
 from cb_trace.errors import CbTraceError
 from cb_trace.imports import uncollected
 from cb_trace.interrupts import of_interrupt, stopping_queries
@@ -61,7 +61,7 @@ class _Commands(click.Group):
 
 @click.group(
     cls=_Commands,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings=SETTINGS,
     epilog="Start with: cb-trace profile nanogpt --preset tiny -o nanogpt.duckdb",
 )
 @click.version_option(VERSION, "--version", prog_name="cb-trace", message="%(prog)s %(version)s")

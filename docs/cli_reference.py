@@ -19,12 +19,8 @@ a second with the next step. Colour only on a terminal, and not where `NO_COLOR`
 
 def help_text(command: click.Command, words: str) -> str:
     """What ``--help`` prints, at one width everywhere."""
-    context = click.Context(
-        command,
-        info_name=words,
-        terminal_width=96,
-        max_content_width=96,
-        help_option_names=["-h", "--help"],
+    context = command.make_context(
+        words, [], resilient_parsing=True, terminal_width=96, max_content_width=96
     )
     return command.get_help(context)
 

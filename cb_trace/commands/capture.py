@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from cb_trace.commands.options import force_option, say
+from cb_trace.commands.options import SETTINGS, force_option, say
 from cb_trace.commands.recording import (
     Request,
     is_bundle_name,
@@ -17,7 +17,9 @@ from cb_trace.errors import CbTraceError
 
 
 @click.command(
-    name="capture", epilog="Example: cb-trace capture deepfm --preset tiny -o deepfm.zip"
+    name="capture",
+    epilog="Example: cb-trace capture deepfm --preset tiny -o deepfm.zip",
+    context_settings=SETTINGS,
 )
 @click.argument("provider")
 @recording_options

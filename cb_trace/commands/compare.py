@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, get_args
 
 import click
 
-from cb_trace.commands.options import FilePath, first_of, format_option, put_out, ratio_of
+from cb_trace.commands.options import SETTINGS, FilePath, first_of, format_option, put_out, ratio_of
 from cb_trace.errors import ThresholdCrossedError
 from cb_trace.imports import importing
 from cb_trace.reporters.comparison import Selection, Sort, read_comparison
@@ -19,7 +19,9 @@ _FOR_TABLES = ("cb_trace.reporters.table", "rich.console", "rich.table")
 
 
 @click.command(
-    epilog="Example: cb-trace compare nanogpt.duckdb --depth 2 --sort error", name="compare"
+    epilog="Example: cb-trace compare nanogpt.duckdb --depth 2 --sort error",
+    name="compare",
+    context_settings=SETTINGS,
 )
 @click.argument("profile", type=FilePath)
 @click.option("-m", "--module", metavar="PATH", help="Show this module and what it holds.")

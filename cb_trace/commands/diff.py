@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, get_args
 
 import click
 
-from cb_trace.commands.options import FilePath, first_of, format_option, put_out, ratio_of
+from cb_trace.commands.options import SETTINGS, FilePath, first_of, format_option, put_out, ratio_of
 from cb_trace.errors import CbTraceError, ThresholdCrossedError
 from cb_trace.reporters.comparison import Selection
 from cb_trace.reporters.difference import TIMED, Order, read_difference
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    name="diff", epilog="Example: cb-trace diff main.duckdb branch.duckdb --fail-above 5%"
+    name="diff",
+    epilog="Example: cb-trace diff main.duckdb branch.duckdb --fail-above 5%",
+    context_settings=SETTINGS,
 )
 @click.argument("base", type=FilePath)
 @click.argument("new", type=FilePath)

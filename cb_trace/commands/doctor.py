@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cb_trace.commands.options import FilePath, console, force_option, say, show_progress
+from cb_trace.commands.options import SETTINGS, FilePath, console, force_option, say, show_progress
 
 if TYPE_CHECKING:
     from cb_trace.accounts import CeilingRecord
     from cb_trace.commands.machine import Finding
 
 
-@click.command(name="doctor", epilog="Example: cb-trace doctor --format json")
+@click.command(
+    name="doctor", epilog="Example: cb-trace doctor --format json", context_settings=SETTINGS
+)
 @click.option(
     "--format",
     "output_format",

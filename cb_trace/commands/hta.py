@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cb_trace.commands.options import (
+    SETTINGS,
     FilePath,
     format_option,
     needs_reading_half,
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 DEFAULT_TIMEOUT_S = 3600
 
 
-@click.command(name="hta", epilog="Example: cb-trace hta trace.duckdb")
+@click.command(name="hta", epilog="Example: cb-trace hta trace.duckdb", context_settings=SETTINGS)
 @click.argument("profile", type=FilePath)
 @click.option("--all", "everything", is_flag=True, help="List the figures that agree as well.")
 @click.option(

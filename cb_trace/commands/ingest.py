@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cb_trace.commands.options import (
+    SETTINGS,
     FilePath,
     first_of,
     force_option,
@@ -26,7 +27,11 @@ if TYPE_CHECKING:
     from cb_trace.trace import LoadOptions, Unpacked
 
 
-@click.command(name="ingest", epilog="Example: cb-trace ingest trace.json.gz -o trace.duckdb")
+@click.command(
+    name="ingest",
+    epilog="Example: cb-trace ingest trace.json.gz -o trace.duckdb",
+    context_settings=SETTINGS,
+)
 @click.argument("source", type=FilePath)
 @click.option("-o", "output", type=FilePath, help="Profile to write. [default: SOURCE.duckdb]")
 @click.option(

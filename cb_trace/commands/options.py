@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 Progress = Callable[[str], None]
 Found = TypeVar("Found")
 
+# Of the group and of every command: click keeps the first help option that it makes of a command,
+# so its names must not come from the context that a command happens to be called in first.
+SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 FORMATS = ("table", "json", "csv", "markdown")
 _SPAN = re.compile(r"([0-9]*\.?[0-9]+)\s*([sm]?)")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cb_trace.commands.options import FilePath, force_option, free_target, say
+from cb_trace.commands.options import SETTINGS, FilePath, force_option, free_target, say
 from cb_trace.errors import CbTraceError
 from cb_trace.reporters.perfetto_links import PUBLIC_UI, deep_link, origin_of
 
@@ -23,7 +23,11 @@ _TRAP = (
 )
 
 
-@click.command(name="perfetto", epilog="Example: cb-trace perfetto nanogpt.duckdb -m h.0 --open")
+@click.command(
+    name="perfetto",
+    epilog="Example: cb-trace perfetto nanogpt.duckdb -m h.0 --open",
+    context_settings=SETTINGS,
+)
 @click.argument("profile", type=FilePath)
 @click.option(
     "-m",

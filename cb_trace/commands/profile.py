@@ -9,6 +9,7 @@ import click
 
 from cb_trace.commands.ingest import ingest_to
 from cb_trace.commands.options import (
+    SETTINGS,
     budget_option,
     force_option,
     free_target,
@@ -26,6 +27,7 @@ from cb_trace.commands.recording import (
 @click.command(
     name="profile",
     epilog="Example: cb-trace profile nanogpt --preset tiny --set batch=4 -o nanogpt.duckdb",
+    context_settings=SETTINGS,
 )
 @click.argument("provider")
 @recording_options

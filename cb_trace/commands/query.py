@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cb_trace.commands.options import FilePath, assignments, console, format_option, say
+from cb_trace.commands.options import SETTINGS, FilePath, assignments, console, format_option, say
 from cb_trace.errors import CbTraceError
 from cb_trace.reporters.rows import Result
 
@@ -23,6 +23,7 @@ _SUGGESTIONS = ("Candidate", "Did you mean")  # how DuckDB starts them
     name="query",
     epilog="Example: cb-trace query nanogpt.duckdb "
     '"SELECT deployment, path, cost_us FROM compare LIMIT 5"',
+    context_settings=SETTINGS,
 )
 @click.argument("profile", type=FilePath)
 @click.argument("query", required=False)

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from cb_trace.commands.options import (
+    SETTINGS,
     FilePath,
     budget_option,
     default_device,
@@ -18,7 +19,9 @@ from cb_trace.commands.options import (
 from cb_trace.commands.recording import say_replays
 
 
-@click.command(name="replay", epilog="Example: cb-trace replay deepfm.zip")
+@click.command(
+    name="replay", epilog="Example: cb-trace replay deepfm.zip", context_settings=SETTINGS
+)
 @click.argument("bundle", type=FilePath)
 @click.option("--device", metavar="NAME", help="A device of the kind that was recorded.")
 @click.option("--no-dedup", is_flag=True, help="Measure identical modules each on its own.")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cb_trace.commands.options import FilePath, force_option, free_target, say
+from cb_trace.commands.options import SETTINGS, FilePath, force_option, free_target, say
 from cb_trace.errors import CbTraceError
 
 if TYPE_CHECKING:
@@ -17,7 +17,9 @@ FORMATS = {"html": ".report.html", "speedscope": ".speedscope.json", "svg": ".sv
 
 
 @click.command(
-    name="report", epilog="Example: cb-trace report nanogpt.duckdb -o report.html --open"
+    name="report",
+    epilog="Example: cb-trace report nanogpt.duckdb -o report.html --open",
+    context_settings=SETTINGS,
 )
 @click.argument("profile", type=FilePath)
 @click.argument("new", type=FilePath, required=False)

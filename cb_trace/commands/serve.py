@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cb_trace.commands.options import FilePath, say
+from cb_trace.commands.options import SETTINGS, FilePath, say
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from cb_trace.reporters.html_serve import Site
 
 
-@click.command(name="serve", epilog="Example: cb-trace serve nanogpt.duckdb --open")
+@click.command(
+    name="serve", epilog="Example: cb-trace serve nanogpt.duckdb --open", context_settings=SETTINGS
+)
 @click.argument("profile", type=FilePath)
 @click.option(
     "--port",

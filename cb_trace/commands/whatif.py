@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from cb_trace.commands.options import FilePath, format_option
+from cb_trace.commands.options import SETTINGS, FilePath, format_option
 
 _COLUMNS = (
     "change", "deployment", "step_us", "then_us", "then_low_us", "then_high_us", "saved_us",
@@ -19,6 +19,7 @@ _COLUMNS = (
 @click.command(
     name="whatif",
     epilog="Example: cb-trace whatif nanogpt.duckdb --set h.0.mlp=0.5x --remove h.0.attn",
+    context_settings=SETTINGS,
 )
 @click.argument("profile", type=FilePath)
 @click.option(

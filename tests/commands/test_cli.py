@@ -34,6 +34,14 @@ def test_summary_agrees_with_the_command(name: str) -> None:
     assert command.name == name
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_knows_its_help_whoever_calls_it_first(name: str) -> None:
+    command = group.get_command(None, name)  # type: ignore[arg-type]
+    assert command is not None
+    alone = command.make_context(name, [], resilient_parsing=True)
+    assert alone.help_option_names == ["-h", "--help"]
+
+
 def test_version_by_module_and_by_name(cli: Cli) -> None:
     assert cli("--version").out == f"cb-trace {VERSION}\n"
     assert python("-m", "cb_trace", "--version").out == f"cb-trace {VERSION}\n"
