@@ -14,6 +14,7 @@ from pathlib import Path
 import cb_trace
 from cb_trace.bundle import (
     CompiledGraph,
+    Deployment,
     Manifest,
     ReplayRecord,
     Role,
@@ -27,6 +28,7 @@ from tests.bundles import module_record, run_record
 from tests.kineto import STREAM, Event, annotation, event, kernel, launch, op, write_trace
 
 STEPS = 2
+GRAPH_RUNS = 5
 Changes = dict[tuple[str, str], int]  # path and term → ns
 
 
@@ -42,6 +44,7 @@ class Work:
     stream: int = STREAM
     launched: float | None = None
     alone: float | None = None  # in the sequence; as in the step if not said
+    graphed: float | None = None  # its start in the graph; as in the step if not said
 
 
 @dataclass(frozen=True)
@@ -62,18 +65,20 @@ class Recording:
     graph: CompiledGraph | None = None  # the step runs compiled
     sequence: bool = True
     bare: float | None = None  # of the bare step, where the profiler made it longer
+    graphed: bool = False  # the step was captured, too, and the graph's replays profiled
 
     def but(self, **changes: object) -> Recording:
         """The same with some of it changed."""
         return replace(self, **changes)  # type: ignore[arg-type]
 
     def read(self, folder: Path) -> Read:
-        """Write it as a bundle, and read what a profile makes of it."""
+        """Write it as a bundle, and read what a profile makes of it: of the graph, if captured."""
         self._write(folder / "bundle")
+        way = "graph" if self.graphed else "eager"
         with cb_trace.ingest(folder / "bundle", folder / "x.duckdb") as profile:
-            found = profile.sql(_TERMS)
-            figures = profile.sql(_COSTS)
-            idle = profile.sql("SELECT kind, sum(ns) AS ns FROM step_partition GROUP BY kind")
+            found = profile.sql(_TERMS.format(way))
+            figures = profile.sql(_COSTS.format(way))
+            idle = profile.sql(_PARTS.format(way))
         terms = {(path, kind): ns for path, kind, ns in found.iter_rows()}
         errors = {path: alone - cost for path, alone, cost in figures.iter_rows()}
         for path in {path for path, _ in terms}:  # the identity, to the nanosecond
@@ -95,6 +100,8 @@ class Recording:
         ]
         if self.sequence:
             files.append(("sequence", [e for n in range(STEPS) for e in self._serial(n)]))
+        if self.graphed:
+            files.append(("graph", [e for n in range(GRAPH_RUNS) for e in self._replayed(n)]))
         traces = []
         for role, events in files:
             file = write_trace(folder / f"{role}.json.gz", events, baseTimeNanoseconds=0)
@@ -104,12 +111,17 @@ class Recording:
     def _manifest(self, traces: list[TraceRecord]) -> Manifest:
         paths = dict.fromkeys(path for path in (*self.alone, *(w.path for w in self.work)) if path)
         children = [module_record(path, "Linear", "", n + 1) for n, path in enumerate(paths)]
-        ns = round((self.bare or self.window) * 1000)
+        steps: dict[Deployment, float] = {"eager": self.bare or self.window}
+        if self.graphed:
+            steps["graph"] = self._graph_window
         return Manifest(
             run=run_record(mode="compile" if self.graph else "eager"),
             modules=[module_record("", "Net", None, 0), *(replace(c, depth=1) for c in children)],
             traces=traces,
-            step_samples=[StepSamples(kind="bare", deployment="eager", ns=[ns] * 5)],
+            step_samples=[
+                StepSamples(kind="bare", deployment=way, ns=[round(us * 1000)] * 5)
+                for way, us in steps.items()
+            ],
             replays=[
                 ReplayRecord(
                     replay_id=n, path=path, phase="forward", condition="hot", call_index=0,
@@ -138,6 +150,27 @@ class Recording:
                 launch(at + launched, 2, first + place),
                 kernel(work.name, at + work.start, work.dur, first + place, stream=work.stream),
             ]
+        return events
+
+    @property
+    def _graph_window(self) -> float:
+        """From the start of the first kernel to the end of the last, and 4 µs to the next run."""
+        starts = [work.start if work.graphed is None else work.graphed for work in self.work]
+        ends = [at + work.dur for at, work in zip(starts, self.work, strict=True)]
+        return max(ends) - min(starts) + 4
+
+    def _replayed(self, number: int) -> list[Event]:
+        """A replay of the graph, right after the one before and launched long before that."""
+        launched, correlation = 9e3 + 10 * number, 800 + number
+        at = 2e4 + self._graph_window * number
+        events = [
+            annotation(f"ProfilerStep#{number}", launched, 8),
+            event("cuda_runtime", "cudaGraphLaunch", launched + 1, 5, correlation=correlation),
+        ]
+        for work in self.work:
+            start = work.start if work.graphed is None else work.graphed
+            stream = 20 if work.stream == STREAM else 21
+            events.append(kernel(work.name, at + start, work.dur, correlation, stream=stream))
         return events
 
     def _replay(self, number: int, path: str) -> list[Event]:
@@ -198,12 +231,13 @@ def moves(base: Recording, injected: Recording, folder: Path) -> Changes:
 
 
 _TERMS = """
-    SELECT path, kind, term.ns FROM term JOIN module USING (module_id)
+    SELECT path, kind, term.ns FROM term JOIN module USING (module_id) WHERE deployment = '{}'
 """
 _COSTS = """
     SELECT module.path, alone.wall_ns, cost.ns
     FROM module
     JOIN _cost AS cost USING (module_id)
     JOIN _isolated AS alone USING (module_id)
-    WHERE alone.condition = 'hot'
+    WHERE alone.condition = 'hot' AND cost.deployment = '{}'
 """
+_PARTS = "SELECT kind, sum(ns) AS ns FROM step_partition WHERE deployment = '{}' GROUP BY kind"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cb_trace.bundle import CompiledGraph, CompiledKernel, CompiledNode
-from tests.analysis.injected import Alone, Read, Recording, Work, moves, read_both
+from tests.analysis.injected import Alone, Changes, Read, Recording, Work, moves, read_both
 
 MM, ADD = "aten::mm", "aten::add"
 GEMM = Work("a", MM, "gemm", 10, 50)
@@ -36,12 +36,13 @@ def test_nothing_moves_nothing(base: Read, tmp_path: Path) -> None:
     }
 
 
-def test_a_copy_on_a_second_stream_is_contention_and_overlap(tmp_path: Path) -> None:
+@pytest.mark.parametrize("graphed", [False, True], ids=["eager", "graph"])
+def test_a_copy_on_a_second_stream_is_contention_and_overlap(graphed: bool, tmp_path: Path) -> None:
     """The copy takes 5 µs more and slows the GEMM by 5, under which it hides 20."""
     copy = Work("c", "aten::clone", "Memcpy", 10, 20)
     alone = {**BASE.alone, "c": Alone(24, (("aten::clone", "Memcpy", 20),))}
     gemm, vector = Work("a", MM, "gemm", 30, 50), Work("b", ADD, "vector_add", 80, 30)
-    in_line = Recording(work=(copy, gemm, vector), alone=alone, window=120)
+    in_line = Recording(work=(copy, gemm, vector), alone=alone, window=120, graphed=graphed)
     beside = in_line.but(
         work=(
             Work("c", "aten::clone", "Memcpy", 10, 25, stream=8, alone=20, launched=1),
@@ -104,9 +105,17 @@ def test_a_lower_clock_in_the_step_is_residual(base: Read, tmp_path: Path) -> No
     }
 
 
-def test_a_replay_on_another_input_is_kernel_choice(base: Read, tmp_path: Path) -> None:
-    alone = {**BASE.alone, "a": Alone(64 + 22, ((MM, "gemm_align1", 50 + 22),))}
-    assert BASE.but(alone=alone).read(tmp_path).moved_from(base) == {("a", "kernel_choice"): 22_000}
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [("gemm_align1", 22), ("gemm_nn", -7)],
+    ids=["unaligned", "contiguous"],  # the input alone; a contiguous one is read faster
+)
+def test_a_replay_on_another_input_is_kernel_choice(
+    base: Read, name: str, more: int, tmp_path: Path
+) -> None:
+    alone = {**BASE.alone, "a": Alone(64 + more, ((MM, name, 50 + more),))}
+    found = BASE.but(alone=alone).read(tmp_path).moved_from(base)
+    assert found == {("a", "kernel_choice"): 1_000 * more}
 
 
 def test_a_choice_takes_the_memset_of_the_other_kernel_along(tmp_path: Path) -> None:
@@ -133,6 +142,44 @@ def test_another_kernel_takes_what_the_cache_did_to_it_along(tmp_path: Path) -> 
 def test_host_time_that_only_the_replay_needs_is_launch(base: Read, tmp_path: Path) -> None:
     alone = {**BASE.alone, "a": Alone(64 + 40, ((MM, "gemm", 50),))}
     assert BASE.but(alone=alone).read(tmp_path).moved_from(base) == {("a", "launch"): 40_000}
+
+
+# --- as a CUDA graph ------------------------------------------------------------------------------
+
+
+GRAPHED = BASE.but(graphed=True)
+LATE = Work("b", ADD, "vector_add", 1060, 30, launched=1055, graphed=60)  # behind a spin of 1 ms
+IN_THE_GRAPH: dict[str, tuple[Recording, Changes]] = {
+    "nothing": (GRAPHED, {}),
+    "spin": (GRAPHED.but(work=(GEMM, LATE), window=1100), {}),  # a graph has no host between
+    "cache": (
+        GRAPHED.but(alone={**BASE.alone, "a": Alone(64 - 12, ((MM, "gemm", 50 - 12),))}),
+        {("a", "cache"): -12_000},
+    ),
+    "kernel choice": (
+        GRAPHED.but(alone={**BASE.alone, "a": Alone(64 + 22, ((MM, "gemm_align1", 50 + 22),))}),
+        {("a", "kernel_choice"): 22_000},
+    ),
+    "launch": (
+        GRAPHED.but(alone={**BASE.alone, "a": Alone(64 + 40, ((MM, "gemm", 50),))}),
+        {("a", "launch"): 40_000},
+    ),
+    "gap": (  # between its two kernels
+        GRAPHED.but(work=(GEMM, Work("b", ADD, "vector_add", 60, 30, graphed=63))),
+        {("b", "idle"): -3_000},
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> Read:
+    return GRAPHED.read(tmp_path_factory.mktemp("graph"))
+
+
+@pytest.mark.parametrize("name", IN_THE_GRAPH)
+def test_in_the_graph_each_moves_its_own_term(graph: Read, name: str, tmp_path: Path) -> None:
+    injected, moved = IN_THE_GRAPH[name]
+    assert injected.read(tmp_path).moved_from(graph) == moved
 
 
 # --- compiled -------------------------------------------------------------------------------------
@@ -174,6 +221,27 @@ def test_a_chain_that_is_compiled_is_fusion(tmp_path: Path) -> None:
     found = moves(apart, together, tmp_path)
     assert found == {("a", "fusion"): 10_000, ("b", "fusion"): 10_000}
     assert sum(found.values()) == (70 - 50) * 1000
+
+
+def test_a_chain_of_operators_that_is_compiled_is_fusion(tmp_path: Path) -> None:
+    """The same from an eager step: alone, too, the modules are compiled then."""
+    gelu, silu = "aten::gelu", "aten::silu"
+    eager = Recording(
+        work=(Work("a", gelu, "gelu", 10, 25), Work("b", silu, "silu", 35, 25)),
+        alone={"a": Alone(39, ((gelu, "gelu", 25),)), "b": Alone(39, ((silu, "silu", 25),))},
+        window=70,
+    )
+    fused = "triton_poi_fused_gelu_silu_0"
+    alone = {
+        path: Alone(39, ((name, name, 25),))
+        for path, name in (("a", "triton_poi_fused_gelu_0"), ("b", "triton_poi_fused_silu_0"))
+    }
+    compiled = eager.but(
+        work=(Work("", fused, fused, 10, 30),),
+        alone=alone, window=50, graph=code((fused, ("a", "b"))),
+    )  # fmt: skip
+    found = moves(eager, compiled, tmp_path)
+    assert found == {("a", "fusion"): 10_000, ("b", "fusion"): 10_000}
 
 
 def test_what_is_slower_alone_can_be_faster_in_the_whole(tmp_path: Path) -> None:
