@@ -85,6 +85,13 @@ def run(arguments: Sequence[str]) -> int:
             )
     except (KeyboardInterrupt, click.Abort):
         return _complain("interrupted", "", INTERRUPTED)
+    except SystemExit as error:  # only a user's own code does this: no success of ours
+        given = "" if error.code is None else repr(error.code)
+        return _complain(
+            f"the workload's own code called sys.exit({given})",
+            "nothing was written; let it return instead",
+            CbTraceError.exit_code,
+        )
     except Exception as error:
         return _explain(error)
     return status if isinstance(status, int) else 0

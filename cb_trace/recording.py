@@ -144,6 +144,7 @@ def _targets(path: Path, *, force: bool) -> tuple[Path | None, Path]:
     """The profile, if one is wanted, and the bundle; refused before an hour of recording."""
     from cb_trace.capture.output import check_target as check_bundle
 
+    path = path.absolute()  # a step may leave this working folder
     target, bundle = (None, path) if path.suffix == ".zip" else (path, path.with_suffix(".zip"))
     if target is not None:
         from cb_trace.store import check_target

@@ -51,7 +51,7 @@ def replay_bundle(
     :raises CbTraceError: no bundle; no provider to build the workload from; another module tree
         than the one recorded; no such device here.
     """
-    bundle = open_bundle(source)
+    bundle, folder = open_bundle(source.absolute()), folder.absolute()
     options = _options(bundle, options or RecordOptions())
     device = _device(bundle, options)
     workload = _workload(bundle, options)

@@ -21,6 +21,7 @@ def bundle_at(target: Path, *, force: bool = False) -> Iterator[Path]:
     :raises CbTraceError: it exists (and not ``force``), is something else, or cannot be written.
     """
     check_target(target, force=force)
+    target = target.absolute()  # a step may leave this working folder
     try:
         folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     except OSError as error:

@@ -87,6 +87,7 @@ def record(
 
     :raises CbTraceError: the device is missing or has no such mode, or the workload's step raises.
     """
+    folder = folder.absolute()  # a step may leave this working folder
     with as_written(workload.model) as given:
         workload = replace(workload, model=given.model)
         options = given.options(options or RecordOptions())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import chdir
 from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
@@ -186,7 +187,7 @@ def record_bundle(request: Request, target: Path, *, force: bool) -> None:
 
     check_target(target, force=force)
     device = str(device_of(request.device or default_device()))
-    with show_progress() as show:
+    with chdir("."), show_progress() as show:  # wherever the workload goes, we come back
         show(f"building {request.provider} on {device}")
         workload = load(
             request.provider,

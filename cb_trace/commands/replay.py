@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import chdir
 from dataclasses import replace
 from pathlib import Path
 
@@ -59,6 +60,7 @@ def command(
         options = replace(options, replay_seconds=budget)
     target = Path(output) if output else bundle
     with (
+        chdir("."),  # wherever the workload goes, we come back
         bundle_at(target, force=force or output is None) as folder,
         show_progress() as show,
     ):

@@ -70,7 +70,15 @@ def built(
             f"provider {name} raised {type(error).__name__}: {error}",
             hint="call it in Python to see the traceback",
         ) from error
-    return _moved(_workload(result, name, values), device)
+    workload = _workload(result, name, values)
+    try:
+        return _moved(workload, device)
+    except (RuntimeError, NotImplementedError) as error:  # no memory, or tensors without data
+        reason = str(error).partition("\n")[0]
+        raise CbTraceError(
+            f"{name} cannot be moved to {device}: {reason}",
+            hint="return a model and inputs that hold data and fit the device",
+        ) from error
 
 
 def _workload(result: object, name: str, settings: dict[str, Setting]) -> Workload:

@@ -123,6 +123,9 @@ def test_recording_without_torch_is_refused(
         (["tests.commands.workloads:missing"], "missing"),
         (["no.such.module:function"], "no.such.module"),
         (["tests.commands.workloads:fails_in_the_step"], "shapes cannot be multiplied"),
+        (["tests.commands.workloads:exits"], "workload's own code called sys.exit(0)"),
+        (["tests.commands.workloads:exits_in_the_step"], "called sys.exit('enough')"),
+        (["tests.commands.workloads:without_data"], "cannot be moved to cpu: Cannot copy out of"),
         ([PAIR, "--device", "tpu"], "tpu"),
         ([PAIR, "--device", "cuda:99"], "CUDA"),
     ],
@@ -138,6 +141,22 @@ def test_mistakes_write_nothing(
     assert message in lines[0]
     assert len(lines) <= 2
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_workload_that_goes_elsewhere_is_written_where_it_was_asked_for(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2]))
+    monkeypatch.chdir(tmp_path)
+    leaves = "tests.commands.workloads:leaves"
+    assert cli("capture", leaves, *FAST, "-o", "first.zip").status == 0
+    assert Path.cwd() == tmp_path
+    assert cli("replay", "first.zip", "--device", "cpu", "--budget", "1", "-o", "b.zip").status == 0
+    assert Path.cwd() == tmp_path
+    outcome = cli("profile", leaves, *FAST, "--budget", "1", "-o", "whole.duckdb")
+    assert outcome.status == 0, outcome.err
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["b.zip", "first.zip", "whole.duckdb", "whole.zip"]
 
 
 def test_interrupted_before_anything_is_measured(cli: Cli, tmp_path: Path) -> None:

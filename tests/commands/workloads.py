@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 import torch
 from torch import nn
 
@@ -31,6 +34,27 @@ def broken() -> Workload:
 
 def fails_in_the_step() -> Workload:
     return Workload("odd", Pair(), (torch.ones(4, 9),))
+
+
+def leaves() -> Workload:
+    """Goes to another working folder and stays there."""
+    model = Pair()
+    model.second.register_forward_hook(lambda *_: os.chdir("/"))
+    return Workload("leaves", model, (torch.ones(4, 8),))
+
+
+def exits() -> Workload:
+    raise SystemExit(0)
+
+
+def exits_in_the_step() -> Workload:
+    model = Pair()
+    model.second.register_forward_hook(lambda *_: sys.exit("enough"))
+    return Workload("exits", model, (torch.ones(4, 8),))
+
+
+def without_data() -> Workload:
+    return Workload("meta", nn.Linear(2, 2, device="meta"), (torch.ones(1, 2),))
 
 
 def stopped() -> Workload:
