@@ -8,7 +8,7 @@ two together). Times are int64 nanoseconds; the time axis of a trace is its own,
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from cb_trace.columns_hta import HTA_TABLES
 from cb_trace.columns_work import WORK_TABLES
@@ -16,10 +16,9 @@ from cb_trace.columns_work import WORK_TABLES
 if TYPE_CHECKING:
     import polars as pl
 
-SCHEMA_VERSION = 1
+    from cb_trace.column_types import Schema, SqlType
 
-SqlType = Literal["BIGINT", "INTEGER", "DOUBLE", "VARCHAR", "BOOLEAN", "TIMESTAMP"]
-Schema = dict[str, SqlType]
+SCHEMA_VERSION = 1
 
 # --- filled from a bundle's manifest ----------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cb_trace.columns import Schema
+    from cb_trace.column_types import Schema
 
 # ``rounded``: HTA rounded all times to whole microseconds, as it does unless told not to.
 HTA_TEMPORAL: Schema = {

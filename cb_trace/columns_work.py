@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cb_trace.columns import Schema
+    from cb_trace.column_types import Schema
 
 COST: Schema = {  # inclusive of children
     "run_id": "VARCHAR",

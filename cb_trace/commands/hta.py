@@ -76,7 +76,7 @@ def _report(opinion: SecondOpinion) -> None:
 
 def _show(profile: Path, output_format: str, *, everything: bool) -> None:
     from cb_trace.commands.query import render
-    from cb_trace.reporters.rows import Result
+    from cb_trace.reporters.result import Result
     from cb_trace.store import named_query, open_profile
 
     with open_profile(profile) as connection:

@@ -9,7 +9,7 @@ import click
 
 from cb_trace.commands.options import SETTINGS, FilePath, assignments, console, format_option, say
 from cb_trace.errors import CbTraceError
-from cb_trace.reporters.rows import Result
+from cb_trace.reporters.result import Result
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

@@ -70,7 +70,7 @@ def command(
     by --remove is the module's marginal cost, as in compare.
     """
     from cb_trace.commands.query import render
-    from cb_trace.reporters.rows import Result
+    from cb_trace.reporters.result import Result
     from cb_trace.whatif import Wish, parse_setting, what_if, with_overheads_of
 
     wishes = [parse_setting(text) for text in settings]

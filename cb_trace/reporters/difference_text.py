@@ -10,6 +10,7 @@ from cb_trace.columns import SCHEMA_VERSION
 from cb_trace.reporters import rows as plain_rows
 from cb_trace.reporters.difference import PHASES, TIMED, Change, Difference, DifferenceRow, Figure
 from cb_trace.reporters.grid import frame, print_table
+from cb_trace.reporters.result import Result
 from cb_trace.reporters.safe_text import markdown_cell, plain
 from cb_trace.reporters.table import (
     LONGEST_NAME,
@@ -187,14 +188,14 @@ def difference_csv(difference: Difference) -> str:
     """The rows of :func:`difference_json`."""
     records = [_record(row) for row in difference.rows]
     columns = list(records[0]) if records else ["path"]
-    found = plain_rows.Result(columns, [tuple(record.values()) for record in records])
+    found = Result(columns, [tuple(record.values()) for record in records])
     return plain_rows.result_csv(found)
 
 
 def difference_markdown(difference: Difference) -> str:
     """The head as a list, and the modules as a table."""
     lines = [f"- {markdown_cell(line)}\n" for line in head_lines(difference)]
-    table = plain_rows.Result(list(COLUMNS), [cells(row) for row in difference.rows])
+    table = Result(list(COLUMNS), [cells(row) for row in difference.rows])
     return "".join(lines) + "\n" + plain_rows.result_markdown(table)
 
 

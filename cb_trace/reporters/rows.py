@@ -7,11 +7,13 @@ import io
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
 from cb_trace.columns import SCHEMA_VERSION
+from cb_trace.reporters import table, terms
+from cb_trace.reporters.result import Result
 from cb_trace.reporters.safe_text import csv_cell, markdown_cell
 
 if TYPE_CHECKING:
@@ -19,14 +21,6 @@ if TYPE_CHECKING:
 
 Format = Literal["table", "json", "csv", "markdown"]
 FORMATS: tuple[Format, ...] = ("table", "json", "csv", "markdown")
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """A table of values: what a query gives."""
-
-    columns: list[str]
-    rows: list[Sequence[object]]
 
 
 def result_json(result: Result, query: str) -> str:
@@ -84,8 +78,6 @@ def comparison_csv(comparison: Comparison) -> str:
 
 def comparison_markdown(comparison: Comparison) -> str:
     """The tree as a table, and the footer below it."""
-    from cb_trace.reporters import table, terms
-
     rows = []
     for row in comparison.rows:
         text = table.cells(row)

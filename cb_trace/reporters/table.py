@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cb_trace.reporters.comparison import Comparison, ModuleRow, StepTime, Unattributed
 from cb_trace.reporters.grid import GAP, NAME_ROOM, frame, print_table
-from cb_trace.reporters.rows import Result
+from cb_trace.reporters.result import Result
 from cb_trace.reporters.safe_text import plain, shortened
 from cb_trace.reporters.terms import HEADS, NOISE, bracket_line, term_cells
 
