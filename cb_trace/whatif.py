@@ -27,16 +27,27 @@ from cb_trace.store import open_profile
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
+LARGEST_FACTOR = 1_000_000  # further on, nanoseconds of a long step no longer fit 64 bits
 _FACTOR = re.compile(r"([0-9]*\.?[0-9]+)(x|%)?")
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """A change as a person asks for it."""
+    """A change as a person asks for it.
+
+    :raises CbTraceError: a factor that no step can be multiplied by.
+    """
 
     kind: Kind
     path: str
     factor: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.factor <= LARGEST_FACTOR:  # nor if it is no number
+            raise CbTraceError(
+                f"a factor is from 0 to {LARGEST_FACTOR:,}, not {self.factor:g}",
+                hint="as in --set h.0.mlp=0.5x",
+            )
 
     @property
     def text(self) -> str:

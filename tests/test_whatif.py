@@ -127,6 +127,15 @@ def test_mistakes(profile: Path) -> None:
             parse_setting(text)
 
 
+@pytest.mark.parametrize("factor", ["9" * 20, "9" * 400, "1000000.1"])
+def test_factors_that_no_step_can_take_are_refused(factor: str) -> None:
+    with pytest.raises(CbTraceError, match="a factor is from 0 to 1,000,000, not"):
+        parse_setting(f"fc={factor}x")
+    for number in (float("nan"), float("inf"), -1.0):
+        with pytest.raises(CbTraceError, match="a factor is from 0"):
+            Wish("set", "fc", number)
+
+
 def test_settings() -> None:
     assert parse_setting("h.0.mlp=0.5x") == Wish("set", "h.0.mlp", 0.5)
     assert parse_setting("a=50%") == Wish("set", "a", 0.5)
