@@ -120,8 +120,9 @@ def met_scales(programs: Sequence[Program], bare_ns: int, gap_ns: float) -> list
 def _times(program: Program, runs: pl.DataFrame, fewest: int) -> tuple[IntArray, IntArray] | None:
     """Starts and ends, shape (runs, kernels), of the runs that have each kernel once.
 
-    Less the first of all, which began on an idle device. None where that leaves too few to tell
-    how they differ; fewer of many kernels, which take long.
+    In ns from the start of each, as no float holds those of a trace's own time. Less the first of
+    all, which began on an idle device. None where that leaves too few to tell how they differ;
+    fewer of many kernels, which take long.
     """
     runs = runs.filter(pl.col("run") > pl.col("run").min())
     place = pl.DataFrame({"kernel_id": program.kernel_id}).with_row_index("place")
@@ -136,6 +137,7 @@ def _times(program: Program, runs: pl.DataFrame, fewest: int) -> tuple[IntArray,
         for name in ("start_ns", "dur_ns")
     )
     most = max(fewest, MOST_TIMED // place.height)
+    start -= start.min(axis=1, keepdims=True)
     return start[:most], (start + dur)[:most]
 
 

@@ -41,11 +41,11 @@ def two() -> Program:
     return launched((A, 7), (B, 8), (D, 7))
 
 
-def rows(*runs: Sequence[Times], first: int = 0) -> pl.DataFrame:
+def rows(*runs: Sequence[Times], first: int = 0, since: int = 0) -> pl.DataFrame:
     """Kernels 0, 1 … of each run, a µs after the run before it."""
     return pl.DataFrame(
         [
-            (kernel, first + number, 1_000 * number + start, end - start)
+            (kernel, first + number, since + 1_000 * number + start, end - start)
             for number, times in enumerate(runs)
             for kernel, (start, end) in enumerate(times)
         ],
@@ -57,10 +57,14 @@ def rows(*runs: Sequence[Times], first: int = 0) -> pl.DataFrame:
 
 
 def met(
-    program: Program, *runs: Sequence[Times], alone: Mapping[int, float] | None = None
+    program: Program,
+    *runs: Sequence[Times],
+    alone: Mapping[int, float] | None = None,
+    since: int = 0,
 ) -> list[Program]:
     """The programs of the runs, one before them left out."""
-    found = as_met([program], rows(runs[0], *runs), SEQUENCE if alone is None else alone, 1)
+    times = rows(runs[0], *runs, since=since)
+    found = as_met([program], times, SEQUENCE if alone is None else alone, 1)
     assert found is not None
     return list(found.programs)
 
@@ -329,6 +333,22 @@ def test_own_time_and_losses_are_between_the_kernel_and_all_its_waiting(
                 assert (program.stream[loss.others] != program.stream[kernel]).all()
                 assert all(program.stream[h] == program.stream[kernel] for h in loss.heirs)
                 assert all(h > kernel for h in loss.heirs)
+
+
+@STEADY
+@given(SOME, ALONE)
+def test_no_figure_depends_on_when_a_trace_begins(
+    case: tuple[Program, list[list[Times]]], alone: dict[int, float]
+) -> None:
+    program, runs = case
+    pairs = zip(
+        met(program, *runs, alone=alone),
+        met(program, *runs, alone=alone, since=2**60 + 1),
+        strict=True,
+    )
+    for early, late in pairs:
+        assert early.kernel_ns.tolist() == late.kernel_ns.tolist()
+        assert losses(early) == losses(late)
 
 
 @STEADY
