@@ -36,7 +36,7 @@ from cb_trace.replay.ways import AsItIs, Way
 
 WARMUP_STEPS = 2
 SPENT = "time budget of "
-_TOP = re.compile(r"top(?::([1-9][0-9]*))?")
+_TOP = re.compile(r"top:([0-9]*)")  # without the colon it is a module's name
 _TIMES = re.compile(r"([2-9]|[1-9][0-9]+)x")
 
 
@@ -51,15 +51,17 @@ class KnockoutOptions:
 
 
 def parse_knockout(text: str) -> KnockoutOptions:
-    """Read ``top:20``, ``top``, or module paths with commas between.
+    """Read ``top:20``, or module paths, with commas between.
 
-    :raises CbTraceError: there is nothing in it.
+    :raises CbTraceError: there is nothing in it, or no number of modules.
     """
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if not parts:
         raise CbTraceError("--knockout names no module", hint="--knockout=top:20, or paths")
     counts = [found for part in parts if (found := _TOP.fullmatch(part))]
-    top = sum(int(found[1] or 20) for found in counts)
+    if not all(int(found[1] or 0) for found in counts):
+        raise CbTraceError(f"--knockout={text}: how many of the costliest?", hint="as in top:20")
+    top = sum(int(found[1]) for found in counts)
     return KnockoutOptions(top=top, paths=tuple(p for p in parts if not _TOP.fullmatch(p)))
 
 

@@ -260,10 +260,13 @@ def test_the_costliest_are_chosen_by_time_alone_times_calls() -> None:
 
 def test_the_words_of_the_option() -> None:
     assert parse_knockout("top:7") == KnockoutOptions(top=7)
-    assert parse_knockout("top") == KnockoutOptions(top=20)
+    assert parse_knockout("top") == KnockoutOptions(paths=("top",))  # as a module may be called
     assert parse_knockout("h.0, top:2,lm_head") == KnockoutOptions(top=2, paths=("h.0", "lm_head"))
     with pytest.raises(CbTraceError, match="names no module"):
         parse_knockout(" ,")
+    for text in ("top:", "top:0", "h.0,top:0"):
+        with pytest.raises(CbTraceError, match="how many of the costliest"):
+            parse_knockout(text)
 
 
 def test_inputs_that_autograd_reaches_in_a_dataclass_are_refused() -> None:
