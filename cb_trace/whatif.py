@@ -14,7 +14,7 @@ import polars as pl
 
 from cb_trace import analysis, attribution
 from cb_trace.analysis.changes import Answer, Change, Kind, changed_cost, changed_step
-from cb_trace.analysis.marginal import scaled_steps
+from cb_trace.analysis.marginal import in_window, scaled_steps
 from cb_trace.analysis.overheads import pooled, with_overheads
 from cb_trace.analysis.residency import cache_of
 from cb_trace.analysis.scaled import Scaled
@@ -155,9 +155,8 @@ def with_overheads_of(profile: Path, others: Sequence[Path]) -> Outcome:
     if device_type == "cpu" or "eager" not in recorded.bare:
         raise CbTraceError(f"{profile} has no eager step on a device")
     table = pooled([_overheads(other) for other in others])
-    lengths = [
-        with_overheads(program, table).step_ns() for program in analysis.programs(recorded.eager)
-    ]
+    steps = [in_window(p, recorded.parts, bare=False) for p in analysis.programs(recorded.eager)]
+    lengths = [with_overheads(program, table).step_ns() for program in steps]
     count = f"{len(others)} other recording{'s' * (len(others) > 1)}"
     bare = recorded.bare["eager"].median_ns
     figures = (round(ns) for ns in (np.median(lengths), min(lengths), max(lengths)))

@@ -9,6 +9,7 @@ import pytest
 
 from cb_trace.bundle import (
     HostWindowRecord,
+    ReplayRecord,
     SpeedupRecord,
     StepSamples,
     TraceRecord,
@@ -113,6 +114,43 @@ def test_host_overheads_of_others(profile: Path, tmp_path: Path) -> None:
         with_overheads_of(cpu, [profile])
     with pytest.raises(CbTraceError, match=r"cpu\.duckdb holds no host overheads"):
         with_overheads_of(profile, [cpu])
+
+
+@pytest.mark.parametrize(
+    ("gemm_us", "unwindowed_ns", "windowed_ns"),
+    [
+        # Before the first launch 2 µs outside operators, which shrink as gaps do, to 4.4 of 6, and
+        # 1 in one; the launch 5, 2 to the device, kernels 120 + 20; less the empty window.
+        (120, 149_466, 149_466 - 4_000),
+        # The host is through later than the kernels, and closes the window in as long as is taken
+        # off: 12 + 12 µs in operators, 4.4 of 6 between them, of 2 before and 68 after as much.
+        (30, 79_733, 79_733),
+    ],
+)
+def test_with_overheads_of_others_the_step_ends_with_its_window(
+    gemm_us: int, unwindowed_ns: int, windowed_ns: int, tmp_path: Path
+) -> None:
+    alone = ReplayRecord(
+        replay_id=0, path="fc", phase="forward", condition="hot", call_index=0, calls=1,
+        measured_id=0, samples_ns=[15_000] * 5, calls_per_sample=10, profiled_calls=2,
+    )  # fmt: skip
+    window = HostWindowRecord(
+        host_ns=[70_000], closing_ns=[9_000], window_ns=[80_000], empty_ns=4_000
+    )
+    found = []
+    for name, known in (("unknown", None), ("known", window)):
+        bundle = write_net_bundle(tmp_path / name, replays=[alone], host_window=known)
+        made = [
+            event
+            for number in range(3)
+            for event in step_events(number, gemm_us=gemm_us, add=(10 + gemm_us, 20))
+        ]
+        file = write_trace(bundle / "context.json.gz", made, baseTimeNanoseconds=0)
+        context = TraceRecord(file=file.name, role="context", sha256=file_sha256(file))
+        write_bundle(bundle, replace(open_bundle(bundle).manifest, traces=[context]))
+        profile = ingest(bundle, tmp_path / f"{name}.duckdb").profile
+        found.append(with_overheads_of(profile, [profile]).then_ns)
+    assert found == [unwindowed_ns, windowed_ns]
 
 
 def test_mistakes(profile: Path) -> None:
