@@ -53,6 +53,7 @@ class Alone:
 
     wall: float
     kernels: tuple[tuple[str, str, float], ...]
+    at_once: bool = False  # each on a stream of its own, instead of one after another
 
 
 @dataclass(frozen=True)
@@ -176,12 +177,13 @@ class Recording:
     def _replay(self, number: int, path: str) -> list[Event]:
         at, correlation = 1e4 * (number + 1), 1000 * (number + 1)
         events = [annotation(replay_range(number, 0), at, 5e3)]
-        for operator, name, dur in self.alone[path].kernels:
+        alone = self.alone[path]
+        for place, (operator, name, dur) in enumerate(alone.kernels):
             correlation += 1
-            at += 500
+            at += 500 if place == 0 or not alone.at_once else 0.25
             events += [
                 op(operator, at, 3), launch(at + 1, 1, correlation),
-                kernel(name, at + 10, dur, correlation),
+                kernel(name, at + 10, dur, correlation, stream=STREAM + place * alone.at_once),
             ]  # fmt: skip
         return events
 

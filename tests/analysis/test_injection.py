@@ -60,6 +60,15 @@ def test_a_copy_on_a_second_stream_is_contention_and_overlap(graphed: bool, tmp_
     assert sum(found.values()) == (120 - 110) * 1000  # by so much the step is shorter
 
 
+def test_what_only_the_module_alone_overlaps_is_overlap(tmp_path: Path) -> None:
+    """Its second kernel takes 20 µs: after the first in the step, and alone beside it."""
+    two = ((MM, "gemm", 50), (ADD, "vector_add", 20))
+    work = (GEMM, Work("a", ADD, "vector_add", 60, 20))
+    in_line = Recording(work=work, alone={"a": Alone(84, two)}, window=90)
+    beside = in_line.but(alone={"a": Alone(64, two, at_once=True)})
+    assert moves(in_line, beside, tmp_path) == {("a", "overlap"): -20_000}
+
+
 def test_a_host_that_spins_is_idle_time_of_what_comes_next(base: Read, tmp_path: Path) -> None:
     later = Work("b", ADD, "vector_add", 1060, 30, launched=1055)
     spun = BASE.but(work=(GEMM, later), window=1100)
