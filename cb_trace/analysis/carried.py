@@ -25,13 +25,18 @@ AS_LONG = 2.0  # times what is carried: a shorter kernel does not take it over
 def longest_alone(replay: pl.DataFrame, inner: pl.DataFrame) -> dict[int, float]:
     """By module: what it keeps the device busy for alone, warm or cold, whichever is longer.
 
+    None where not all calls were measured in both conditions: a part is no step's.
+
     :param replay: forward replays, none skipped.
     :param inner: those of modules below which none was measured, in condition ``hot``, all calls
         of each.
     """
     known = device_alone(replay.filter(pl.col("condition").is_in(["hot", "cold"])), inner)
-    both = known.group_by("module_id").agg(pl.col("ns").max(), pl.len())
-    return dict(both.filter(pl.col("len") == 2).select("module_id", "ns").iter_rows())
+    both = known.group_by("module_id").agg(
+        pl.col("ns").max(), pl.len(), alike=pl.col("calls").n_unique()
+    )
+    both = both.filter(pl.col("len") == 2, pl.col("alike") == 1)
+    return dict(both.select("module_id", "ns").iter_rows())
 
 
 def with_carried(

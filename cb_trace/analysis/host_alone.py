@@ -27,33 +27,31 @@ class Alone:
 
 
 def alone(replay: pl.DataFrame, module_call: pl.DataFrame) -> dict[int, Alone]:
-    """The modules that ran forward and were measured alone.
+    """The modules that ran forward and were measured alone, in all the calls given.
 
     Modules that share a measurement share the median of their durations, so that a cold first one
-    does not count as slow.
+    does not count as slow. Who was not profiled alone is not known to be bound by the host.
 
-    :param replay: forward replays in condition ``hot``; figures stand where they were measured.
+    :param replay: forward replays in condition ``hot``, with the figures of their measurements.
     """
-    own = replay.filter(pl.col("replay_id") == pl.col("measured_id")).drop_nulls("median_ns")
-    source = own.select("measured_id", "median_ns", "busy_ns")
     figures = (
-        replay.drop("median_ns", "busy_ns").join(source, on="measured_id").sort("measured_id")
-        .group_by("module_id").agg(
+        replay.sort("measured_id").group_by("module_id").agg(
             wall=(pl.col("calls") * pl.col("median_ns")).sum(),
             busy=(pl.col("calls") * pl.col("busy_ns")).sum(),
+            unknown=pl.col("median_ns").null_count(),
+            unprofiled=pl.col("busy_ns").null_count(),
             group=pl.col("measured_id").cast(pl.String).str.join(","),
-        )
+        ).filter(unknown=0)
     )  # fmt: skip
     calls = module_call.drop_nulls("step").filter(pl.col("phase") == "forward")
     steps = max(1, calls["step"].n_unique())
     profiled = calls.group_by("module_id").agg(profiled=pl.col("dur_ns").sum() / steps)
     rows = figures.join(profiled, on="module_id").with_columns(
-        profiled=pl.col("profiled").median().over("group")
+        profiled=pl.col("profiled").median().over("group"),
+        bound=(pl.col("unprofiled") == 0) & (pl.col("wall") > HOST_BOUND * pl.col("busy")),
     )
     return {
-        row["module_id"]: Alone(
-            float(row["wall"]), row["profiled"], row["wall"] > HOST_BOUND * row["busy"]
-        )
+        row["module_id"]: Alone(float(row["wall"]), row["profiled"], row["bound"])
         for row in rows.filter(pl.col("profiled") > 0).iter_rows(named=True)
     }
 

@@ -214,7 +214,7 @@ def _innermost(hot: pl.DataFrame, module: pl.DataFrame) -> pl.DataFrame:
 def _host_ratio(inner: pl.DataFrame, module_call: pl.DataFrame) -> float | None:
     calls = module_call.drop_nulls("step").filter(pl.col("phase") == "forward")
     profiled = calls.group_by("module_id").agg(profiled=pl.col("dur_ns").mean())
-    rows = inner.join(profiled, on="module_id")
+    rows = inner.join(profiled, on="module_id").sort("replay_id")  # sums of floats have an order
     bound = rows.filter(pl.col("median_ns") > HOST_BOUND * pl.col("busy_ns"))
     rows = bound if bound.height else rows
     wall = (rows["median_ns"] * rows["calls"]).sum()
@@ -247,7 +247,8 @@ def _graph_line(
         hot.drop_nulls("kernel_ns")
         .join(counts, on="measured_id")
         .join(graph.select(*key, graph_ns="median_ns"), on=key)
-        .unique("measured_id")
+        .sort(key)
+        .unique("measured_id", keep="first", maintain_order=True)
     )
     long = rows.filter(pl.col("kernel_ns") >= HOST_LIMIT_NS)
     rows = long if long["kernels"].n_unique() > 1 else rows

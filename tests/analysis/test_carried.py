@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import polars as pl
 import pytest
 
 from cb_trace.analysis.carried import longest_alone, with_carried
@@ -66,12 +67,14 @@ def test_alone_is_the_longer_of_warm_and_cold() -> None:
         replay(0, A, "hot", 40), replay(1, A, "cold", 47), replay(2, A, "graph", 99),
         replay(3, B, "hot", 40),  # never cold
         replay(4, C, "hot", 40), replay(5, C, "cold", 30),
-        {**replay(6, D, "hot", None), "measured_id": 0},
-        {**replay(7, D, "cold", None), "measured_id": 1},
-        replay(8, ROOT, "hot", 90), replay(9, ROOT, "cold", 95),
+        replay(6, D, "hot", 40), replay(7, D, "cold", 47),
+        replay(9, ROOT, "hot", 90), replay(10, ROOT, "cold", 95),
     )  # fmt: skip
     inner = rows.filter(rows["module_id"] != ROOT)
     assert longest_alone(rows, inner) == {A: 94, C: 80, D: 94}
+    # Another call of a, that was not measured cold.
+    more = pl.concat([rows, frame("replay", replay(11, A, "hot", 20))])
+    assert longest_alone(more, inner) == {C: 80, D: 94}
 
 
 def test_of_likes_the_middle_one_is_usual() -> None:

@@ -144,6 +144,9 @@ def alone(replay_id: int, module: int, **more: Any) -> dict[str, Any]:
     return row | more
 
 
+COLD = {A: 3, B: 1, D: 1}  # calls
+
+
 def test_a_module_measured_in_some_of_its_calls_only_has_no_figure_of_a_step() -> None:
     replays = frame(
         "replay",
@@ -152,7 +155,7 @@ def test_a_module_measured_in_some_of_its_calls_only_has_no_figure_of_a_step() -
         alone(2, B, median_ns=None, busy_ns=None, skipped="time budget"),
         alone(3, D),
         alone(4, D, busy_ns=None),
-        *(alone(5 + n, m, condition="cold") for n, m in enumerate((A, B, D))),
+        *(alone(5 + n, m, condition="cold", calls=k) for n, (m, k) in enumerate(COLD.items())),
     )
     calls = frame(
         "module_call",

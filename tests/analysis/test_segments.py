@@ -229,11 +229,11 @@ def test_an_owner_without_a_factor_has_that_of_its_like() -> None:
 
 
 def test_modules_that_share_a_measurement_share_their_usual_length() -> None:
-    def replay(number: int, module: int, measured: int, wall: int | None) -> dict[str, object]:
+    def replay(number: int, module: int, measured: int, wall: int) -> dict[str, object]:
         return {"replay_id": number, "measured_id": measured, "module_id": module, "calls": 1,
-                "median_ns": wall, "busy_ns": wall and 1}  # fmt: skip
+                "median_ns": wall, "busy_ns": 1}  # fmt: skip
 
-    replays = frame("replay", replay(0, A, 0, 50), replay(1, B, 0, 50), replay(2, C, 0, None))
+    replays = frame("replay", *(replay(n, m, 0, 50) for n, m in enumerate((A, B, C))))
     calls = frame(
         "module_call",
         *(
@@ -243,6 +243,29 @@ def test_modules_that_share_a_measurement_share_their_usual_length() -> None:
     )
     found = alone(replays, calls)
     assert found[A] == found[B] == found[C] == Alone(50.0, 200.0, bound=True)
+
+
+@pytest.mark.parametrize(
+    ("second", "expected"),
+    [
+        ({"busy_ns": 5}, Alone(60.0, 200.0, bound=True)),
+        ({"busy_ns": None}, Alone(60.0, 200.0, bound=False)),  # it may be the device that takes 50
+        ({"busy_ns": 50, "median_ns": None}, None),
+    ],
+)
+def test_a_call_that_was_not_profiled_or_measured_is_no_call_of_no_time(
+    second: dict[str, int | None], expected: Alone | None
+) -> None:
+    replays = frame(
+        "replay",
+        *(
+            {"replay_id": n, "measured_id": n, "module_id": A, "calls": 1, "median_ns": 30}
+            | ({"busy_ns": 5} if n == 0 else second)
+            for n in range(2)
+        ),
+    )
+    call = {"module_id": A, "phase": "forward", "step": 0, "dur_ns": 100}
+    assert alone(replays, frame("module_call", call, call)).get(A) == expected
 
 
 def test_work_that_nothing_recorded_keeps_its_length_but_for_ranges() -> None:
