@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from cb_trace import analysis
+from cb_trace.errors import CbTraceError
+from cb_trace.files import is_same
 from cb_trace.reporters.perfetto import Annotated, Counter, annotate, find_source
 
 if TYPE_CHECKING:
@@ -39,6 +41,8 @@ def write_annotated(
     :raises CbTraceError: unknown module or rank, or the trace file is gone or another one.
     """
     source = find_source(connection, profile, rank)
+    if is_same(target, source.file):
+        raise CbTraceError(f"{target} holds the trace to annotate", hint="name another with -o")
     counters = idle_counters(connection, source)
     return annotate(connection, source, target, modules=modules, whole=whole, counters=counters)
 

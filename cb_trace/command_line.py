@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
+from typing import TextIO
 
 import click
 
@@ -15,6 +20,11 @@ from cb_trace.interrupts import of_interrupt, stopping_queries
 from cb_trace.version import VERSION
 
 INTERRUPTED = 130
+# What a name, a right, a disk or a limit of the machine is the cause of, wherever it comes up.
+_NO_BUG_OF_OURS = {
+    errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC,
+    errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ESTALE, errno.EMFILE, errno.ENFILE,
+}  # fmt: skip
 
 # In the order of the work; the summary stands here so that --help imports no command.
 COMMANDS = {
@@ -75,7 +85,7 @@ def group() -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit status; a user's mistake becomes one line."""
-    for stream in (sys.stdout, sys.stderr):
+    for stream in _standard_streams():
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal that cannot show µ still works
     try:
@@ -97,6 +107,17 @@ def run(arguments: Sequence[str]) -> int:
     return status if isinstance(status, int) else 0
 
 
+def _standard_streams() -> tuple[TextIO, TextIO]:
+    """Both, with nobody behind one that was closed before the start (``>&-``)."""
+    sys.stdout = sys.stdout or _nobody()
+    sys.stderr = sys.stderr or _nobody()
+    return sys.stdout, sys.stderr
+
+
+def _nobody() -> TextIO:
+    return Path(os.devnull).open("w", encoding="utf-8")  # for as long as the process lives
+
+
 def main() -> None:
     """Entry point of ``cb-trace``."""
     sys.exit(run(sys.argv[1:]))
@@ -109,6 +130,9 @@ def _explain(error: Exception) -> int:
         return _complain(error.message, error.hint, error.exit_code)
     if isinstance(error, click.ClickException):
         return _complain(error.format_message(), _usage_hint(error), CbTraceError.exit_code)
+    if isinstance(error, OSError) and error.errno in _NO_BUG_OF_OURS:
+        named = f": {error.filename}" if error.filename else ""
+        return _complain(f"{error.strerror}{named}", "", CbTraceError.exit_code)
     raise error
 
 
@@ -120,7 +144,7 @@ def _usage_hint(error: click.ClickException) -> str:
 def _complain(message: str, hint: str, status: int) -> int:
     from cb_trace.reporters.safe_text import plain
 
-    print(f"cb-trace: {plain(' '.join(message.split()))}", file=sys.stderr)
-    if hint:
-        print(f"  {plain(hint)}", file=sys.stderr)
+    lines = f"cb-trace: {plain(' '.join(message.split()))}\n" + f"  {plain(hint)}\n" * bool(hint)
+    with suppress(OSError):  # nobody to tell: the status says it
+        print(lines, end="", file=sys.stderr, flush=True)
     return status

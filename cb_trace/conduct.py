@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from cb_trace import engine, store
 from cb_trace.errors import CbTraceError
-from cb_trace.files import file_sha256, is_bundle, readable, stored_path
-from cb_trace.foreign_runs import check_name, ingest_foreign
+from cb_trace.files import check_output, file_sha256, is_bundle, readable, stored_path
+from cb_trace.foreign_runs import TRACE_NAMES, check_name, ingest_foreign
 from cb_trace.imports import importing
 from cb_trace.ingest_run import (
     Context,
@@ -114,7 +114,7 @@ def ingest(
     """
     _check_given(source, target, capture)
     ours = is_bundle(source)
-    store.check_target(target, force=force)
+    check_output(target, force=force, sources=_inputs(source, target, capture))
     # the first blocks are unpacked while DuckDB starts, and what comes after the trace is imported
     # while an empty profile is made and DuckDB reads: polars takes as long as a small one
     given = text is not None or ours or source.is_dir()
@@ -148,13 +148,18 @@ def _check_given(source: Path, target: Path, capture: Path | None) -> None:
     for named in (source, *([] if capture is None else [capture])):
         _check_readable(named)
     check_name(target)
-    if target.exists() and source.samefile(target):
-        raise CbTraceError(f"{source} is its own target", hint="name another file with -o")
     if capture is not None and (is_bundle(source) or source.is_dir() or capture.is_dir()):
         raise CbTraceError(
             f"{capture if capture.is_dir() else source} is no single trace",
             hint="--capture goes with one Kineto file",
         )
+
+
+def _inputs(source: Path, target: Path, capture: Path | None) -> list[Path]:
+    """Files that are read and could be taken for the target; of a folder only that one."""
+    named = [source] if capture is None else [source, capture]
+    inside = source.is_dir() and target.resolve().is_relative_to(source.resolve())
+    return [*named, target] if inside and target.name.endswith(TRACE_NAMES) else named
 
 
 def _check_readable(source: Path) -> None:

@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
@@ -29,6 +29,38 @@ def is_bundle(path: Path) -> bool:
         return False
     with zipfile.ZipFile(path) as archive:
         return MANIFEST in archive.namelist()
+
+
+def check_output(target: Path, *, force: bool = False, sources: Iterable[Path] = ()) -> None:
+    """Refuse an output before the work, not after.
+
+    :param sources: files that are read for it; not even ``force`` makes one of them the output.
+    :raises CbTraceError: it exists and ``force`` is off; it is a folder, a device or a source; or
+        its folder is missing or cannot be written.
+    """
+    if target.is_dir():
+        raise CbTraceError(f"{target} is a folder", hint="name a file with -o")
+    for source in sources:
+        if is_same(target, source):
+            raise CbTraceError(f"{source} is its own target", hint="name another file with -o")
+    if target.exists() and not force:
+        raise CbTraceError(f"{target} exists", hint="add --force to overwrite it")
+    if target.exists() and not target.is_file():  # a file would take its place: of /dev/null, say
+        raise CbTraceError(f"{target} is a pipe or a device", hint="name a file with -o")
+    if not target.parent.is_dir():
+        raise CbTraceError(f"no such folder: {target.parent}", hint="create it first")
+    if not os.access(target.parent, os.W_OK):
+        raise CbTraceError(
+            f"cannot write {target}: no right to write in its folder", hint="choose another with -o"
+        )
+
+
+def is_same(target: Path, source: Path) -> bool:
+    """Whether two paths lead to one file; a member of a zip is that zip."""
+    if not target.exists():
+        return False
+    held = next(path for path in (source, *source.absolute().parents) if path.exists())
+    return target.samefile(held)
 
 
 def file_sha256(path: Path) -> str:

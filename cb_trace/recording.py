@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cb_trace.errors import CbTraceError
+from cb_trace.files import check_output
 
 if TYPE_CHECKING:
     from torch import nn
@@ -147,9 +148,7 @@ def _targets(path: Path, *, force: bool) -> tuple[Path | None, Path]:
     path = path.absolute()  # a step may leave this working folder
     target, bundle = (None, path) if path.suffix == ".zip" else (path, path.with_suffix(".zip"))
     if target is not None:
-        from cb_trace.store import check_target
-
-        check_target(target, force=force)
+        check_output(target, force=force)
     check_bundle(bundle, force=force)
     return target, bundle
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cb_trace.commands.options import SETTINGS, FilePath, console, force_option, say, show_progress
+from cb_trace.files import check_output
 
 if TYPE_CHECKING:
     from cb_trace.accounts import CeilingRecord
@@ -64,9 +65,10 @@ def command(*, output_format: str, measure: bool, output: Path | None, force: bo
 
 def _measured(output: Path | None, *, force: bool) -> tuple[list[Finding], list[CeilingRecord]]:
     """Measure before the other findings: their probe runs a profiler, which slows launches."""
-    from cb_trace.commands.measuring import ceiling_findings, check_output, measured
+    from cb_trace.commands.measuring import ceiling_findings, measured
 
-    check_output(output, force=force)
+    if output is not None:
+        check_output(output, force=force)
     with show_progress() as show:
         device_name, ceilings = measured(show)
     if output is not None:

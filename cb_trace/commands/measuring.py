@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from cb_trace.commands.machine import Finding
 from cb_trace.commands.options import default_device, needs_recording_half
 from cb_trace.datasheet import datasheet
-from cb_trace.errors import CbTraceError
 
 if TYPE_CHECKING:
     from cb_trace.accounts import CeilingRecord
@@ -46,19 +45,6 @@ def ceilings_of(given: str, device: str) -> tuple[CeilingRecord, ...]:
     from cb_trace.capture.environment import environment
 
     return tuple(read_ceilings(Path(given), environment(torch.device(device)).device_name))
-
-
-def check_output(target: Path | None, *, force: bool) -> None:
-    """Refuse a file before the work.
-
-    :raises CbTraceError: it exists and ``force`` is off, or its folder is missing.
-    """
-    if target is None:
-        return
-    if target.exists() and not force:
-        raise CbTraceError(f"{target} exists", hint="add --force to overwrite it")
-    if not target.parent.is_dir():
-        raise CbTraceError(f"no such folder: {target.parent}", hint="create it first")
 
 
 def ceiling_findings(device_name: str, ceilings: list[CeilingRecord]) -> Iterator[Finding]:

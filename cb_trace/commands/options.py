@@ -87,21 +87,6 @@ def default_device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def free_target(target: Path, *, force: bool) -> None:
-    """Refuse an output before the work, not after.
-
-    :raises CbTraceError: it exists and ``force`` is off, is a folder, or its folder is missing.
-    """
-    if target.is_dir():
-        raise CbTraceError(f"{target} is a folder", hint="name a file with -o")
-    if target.exists() and not force:
-        raise CbTraceError(f"{target} exists", hint="add --force to overwrite it")
-    if not target.parent.is_dir():
-        raise CbTraceError(f"no such folder: {target.parent}", hint="create it first")
-    if not os.access(target.parent, os.W_OK):
-        raise CbTraceError(f"cannot write in {target.parent}", hint="choose another with -o")
-
-
 def needs_recording_half() -> None:
     """:raises CbTraceError: torch is not installed."""
     if not installed("torch"):

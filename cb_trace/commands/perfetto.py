@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cb_trace.commands.options import SETTINGS, FilePath, force_option, free_target, say
+from cb_trace.commands.options import SETTINGS, FilePath, force_option, say
 from cb_trace.errors import CbTraceError
+from cb_trace.files import check_output
 from cb_trace.reporters.perfetto_links import PUBLIC_UI, deep_link, origin_of
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def command(
     folder = _offline_ui(ui, opened=opened)
     target = output or profile.with_name(f"{profile.stem}.annotated.json.gz")
     with open_profile(profile) as connection:
-        free_target(target, force=force)
+        check_output(target, force=force, sources=[profile])
         written = write_annotated(
             connection, profile, target, modules=modules, whole=whole or not modules, rank=rank
         )

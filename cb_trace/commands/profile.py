@@ -12,7 +12,6 @@ from cb_trace.commands.options import (
     SETTINGS,
     budget_option,
     force_option,
-    free_target,
     needs_reading_half,
     say,
 )
@@ -22,6 +21,7 @@ from cb_trace.commands.recording import (
     record_bundle,
     recording_options,
 )
+from cb_trace.files import check_output
 
 
 @click.command(
@@ -92,7 +92,7 @@ def command(
         say(f"next: cb-trace ingest {target}")
         return
     needs_reading_half()
-    free_target(Path(target), force=force)
+    check_output(Path(target), force=force)
     bundle = Path(target).with_suffix(".zip")
     record_bundle(asked, bundle, force=force)
     ingest_to(bundle, Path(target), force=force)

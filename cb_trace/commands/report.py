@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cb_trace.commands.options import SETTINGS, FilePath, force_option, free_target, say
+from cb_trace.commands.options import SETTINGS, FilePath, force_option, say
 from cb_trace.errors import CbTraceError
+from cb_trace.files import check_output
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -79,12 +80,13 @@ def _document(
     from cb_trace.reporters.html_diff import Side, read_diff_report
     from cb_trace.store import open_profile
 
+    sources = [profile] if new is None else [profile, new]
     with open_profile(profile) as connection:
         if new is None:
-            free_target(target, force=force)
+            check_output(target, force=force, sources=sources)
             return read_report(connection, profile, rank=rank)
         with open_profile(new) as other:
-            free_target(target, force=force)
+            check_output(target, force=force, sources=sources)
             return read_diff_report(Side(connection, profile), Side(other, new), rank=rank)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from cb_trace.imports import lazily
 from cb_trace.store.amend import amend
-from cb_trace.store.draft import Draft, Writer, append, beside, check_target, create, writing_ahead
+from cb_trace.store.draft import Draft, Writer, append, beside, create, writing_ahead
 from cb_trace.store.opening import open_profile
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ __all__ = [
     "amend",
     "append",
     "beside",
-    "check_target",
     "create",
     "named_queries",
     "named_query",

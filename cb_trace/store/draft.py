@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from cb_trace import engine
 from cb_trace.columns import polars_schema
 from cb_trace.errors import CbTraceError
+from cb_trace.files import check_output
 from cb_trace.interrupts import interruptible
 from cb_trace.store.template import empty_profile, run_script
 
@@ -45,7 +46,7 @@ def create(target: Path, *, force: bool = False) -> Iterator[Draft]:
     :raises CbTraceError: the target exists and ``force`` is off, its folder cannot be written, or
         there is no room.
     """
-    check_target(target, force=force)
+    check_output(target, force=force)
     part = part_beside(target)
     try:
         with _in_one_line(target):
@@ -58,7 +59,7 @@ def create(target: Path, *, force: bool = False) -> Iterator[Draft]:
                 connection.execute("CHECKPOINT")
             finally:
                 connection.close()
-            check_target(target, force=force)
+            check_output(target, force=force)
             _sync(part)
             part.replace(target)
     finally:
@@ -172,19 +173,6 @@ class _Stream:
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.frame.__arrow_c_stream__(requested_schema)
-
-
-def check_target(target: Path, *, force: bool = False) -> None:
-    """Refuse a target before the work, not after.
-
-    :raises CbTraceError: as :func:`create`.
-    """
-    if target.is_dir():
-        raise CbTraceError(f"{target} is a folder", hint="name a file: -o profile.duckdb")
-    if target.exists() and not force:
-        raise CbTraceError(f"{target} exists", hint="add --force to overwrite it")
-    if not target.parent.is_dir():
-        raise CbTraceError(f"no such folder: {target.parent}", hint="create it first")
 
 
 def _new_database(part: Path, target: Path) -> DuckDBPyConnection:

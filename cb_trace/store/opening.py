@@ -38,6 +38,8 @@ def open_profile(path: Path) -> DuckDBPyConnection:
 def _check_file(path: Path) -> None:
     if path.is_dir():
         raise CbTraceError(f"{path} is a folder, not a profile", hint=_MAKE_ONE)
+    if path.exists() and not path.is_file():  # a pipe would be waited for
+        raise CbTraceError(f"{path} is a pipe or a device, not a profile", hint=_MAKE_ONE)
     try:
         with path.open("rb") as stream:
             magic = stream.read(_MAGIC_AT + len(_MAGIC))[_MAGIC_AT:]

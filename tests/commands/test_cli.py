@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -121,3 +122,79 @@ def test_a_gate_holds_though_nobody_reads(
     done = piped(f"compare {small} --format {output_format} --fail-above {limit}", "true")
     assert done.returncode == status, done.stderr
     assert ("error above" in done.stderr) is (status == 1)
+
+
+LONG_NAME = "n" * 300
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["compare", LONG_NAME],
+        ["query", LONG_NAME],
+        ["whatif", LONG_NAME, "--remove", "h"],
+        ["report", LONG_NAME],
+        ["serve", LONG_NAME],
+        ["perfetto", LONG_NAME],
+        ["ingest", LONG_NAME],
+        ["replay", f"{LONG_NAME}.zip"],
+        ["capture", "nanogpt", "-o", f"{LONG_NAME}.zip"],
+        ["doctor", "--measure", "-o", LONG_NAME],
+    ],
+)
+def test_a_name_that_no_file_can_have_is_told_in_one_line(cli: Cli, arguments: list[str]) -> None:
+    outcome = cli(*arguments)
+    assert (outcome.status, outcome.out) == (2, "")
+    assert outcome.err.startswith("cb-trace: File name too long: nnn")
+    assert len(outcome.err.splitlines()) == 1
+
+
+def shell(command: str) -> subprocess.CompletedProcess[str]:
+    command = f"{sys.executable} -m cb_trace {command}"
+    return subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+
+
+def test_output_that_nobody_can_take_is_told_or_left_out(small: Path) -> None:
+    full = shell(f"compare {small} >/dev/full")
+    assert (full.returncode, full.stderr) == (2, "cb-trace: No space left on device\n")
+    assert shell(f"compare {small}.no 2>/dev/full").returncode == 2
+    assert shell(f"compare {small} --fail-above 1% >&- 2>&-").returncode == 1
+    closed = shell(f"compare {small} >&-")
+    assert (closed.returncode, closed.stderr) == (0, "")
+    closed = shell(f"compare {small}.no 2>&-")
+    assert (closed.returncode, closed.stdout) == (2, "")
+
+
+def test_no_output_takes_the_place_of_what_is_read_or_of_a_device(cli: Cli, traced: Path) -> None:
+    folder = traced.parent
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+    trace = folder / "trace.json.gz"
+    commands: list[list[str | Path]] = [
+        ["report", traced, "-o", traced],
+        ["report", traced, traced, "-o", traced],
+        ["perfetto", traced, "-o", traced],
+        ["ingest", trace, "-o", trace],
+        ["ingest", folder, "-o", trace],
+    ]
+    for command in commands:
+        outcome = cli(*command, "--force")
+        assert (outcome.status, outcome.out) == (2, "")
+        assert "is its own target" in outcome.err
+    outcome = cli("perfetto", traced, "-o", trace, "--force")
+    assert (outcome.status, outcome.out) == (2, "")
+    assert "holds the trace to annotate" in outcome.err
+    pipe = folder / "pipe"
+    os.mkfifo(pipe)
+    commands = [
+        ["report", traced],
+        ["perfetto", traced],
+        ["ingest", trace],
+        ["profile", "nanogpt"],
+        ["doctor", "--measure"],
+    ]
+    for command in commands:
+        outcome = cli(*command, "-o", pipe, "--force")
+        assert outcome.status == 2
+        assert "is a pipe or a device" in outcome.err
+    pipe.unlink()
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before

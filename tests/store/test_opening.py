@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import duckdb
@@ -27,6 +28,8 @@ def test_absent_folder_or_of_another_kind(tmp_path: Path) -> None:
     assert "is a folder" in refused(tmp_path)
     assert "no DuckDB file" in refused(tmp_path / "t.json")
     assert "no DuckDB file" in refused(tmp_path / "empty")
+    os.mkfifo(tmp_path / "pipe")
+    assert "is a pipe or a device" in refused(tmp_path / "pipe")
 
 
 def test_a_cut_profile(tmp_path: Path) -> None:
