@@ -328,6 +328,8 @@ def isolated(call: Call, device: torch.device, flush: CacheFlush) -> Iterator[Is
     """
     if call.reason is not None:
         raise SkippedError(call.reason)
+    if len(call.training) != sum(1 for _ in call.module.modules()):
+        raise SkippedError("it holds other modules than when its call was seen")
     with preserved(call.module, device), call.state.entered(device):
         if call.held is not None:
             call.held.put()

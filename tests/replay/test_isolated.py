@@ -187,6 +187,15 @@ def test_training_flags_are_those_of_the_call() -> None:
     assert model.inner.training
 
 
+def test_a_module_that_has_grown_since_its_call_is_skipped() -> None:
+    model = Outer(nn.Sequential(nn.ReLU()), _args)
+    x = torch.randn(2, 4)
+    call = call_of(model, lambda: model(x), "inner")
+    model.inner.append(nn.ReLU())
+    with pytest.raises(SkippedError, match="holds other modules than when its call was seen"):
+        alone(call)
+
+
 def test_inference_mode_and_its_tensors() -> None:
     layer = nn.Linear(4, 4)
     model = Outer(layer, lambda x: _args(x + 1))
