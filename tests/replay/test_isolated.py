@@ -188,10 +188,11 @@ def test_training_flags_are_those_of_the_call() -> None:
 
 
 def test_a_module_that_has_grown_since_its_call_is_skipped() -> None:
-    model = Outer(nn.Sequential(nn.ReLU()), _args)
+    grows = nn.Sequential(nn.ReLU())
+    model = Outer(grows, _args)
     x = torch.randn(2, 4)
     call = call_of(model, lambda: model(x), "inner")
-    model.inner.append(nn.ReLU())
+    grows.append(nn.ReLU())
     with pytest.raises(SkippedError, match="holds other modules than when its call was seen"):
         alone(call)
 
