@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 Presence = Literal["both", "added", "removed"]
 Order = Literal["change", "cost", "path"]
+Flip = Literal["slower alone", "faster alone"]
 Kind = Literal["work", "hardware", "other"]
 
 TIMED, PHASES = "step timed", "phases"
@@ -122,6 +123,20 @@ class DifferenceRow:
     def name(self) -> str:
         """The last part of the path; the class for the root."""
         return self.path.rpartition(".")[2] or self.class_name
+
+    @property
+    def flip(self) -> Flip | None:
+        """How the module alone changed, where its part of the step changed the other way.
+
+        Both beyond noise: of such a module a figure alone says the reverse of what was gained.
+        """
+        alone, cost = self.isolated, self.cost
+        if alone.within_noise is not False or cost.within_noise is not False:
+            return None
+        slower = (alone.delta or 0.0) > 0
+        if slower == ((cost.delta or 0.0) > 0):
+            return None
+        return "slower alone" if slower else "faster alone"
 
 
 @dataclass(frozen=True, slots=True)

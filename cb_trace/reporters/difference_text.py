@@ -48,6 +48,10 @@ def print_difference(difference: Difference, console: Console) -> None:
     for row in difference.rows:
         table.add_row(*(Text(plain(cell, LONGEST_NAME)) for cell in cells(row)))
     print_table(table, console)
+    if turned := list(flip_lines(difference)):
+        console.print()
+        for line in turned:
+            console.print(Text(line), soft_wrap=True)
     if not difference.parts:
         return
     table = frame()
@@ -131,6 +135,17 @@ def verdict(row: DifferenceRow) -> str:
     return WITHIN_NOISE if row.cost.within_noise else signed_percent(row.cost.ratio)
 
 
+def flip_lines(difference: Difference) -> Iterator[str]:
+    """The modules that changed one way alone and the other way in the step."""
+    yet = {"slower alone": "cheaper in the step", "faster alone": "dearer in the step"}
+    for row in difference.rows:
+        if row.flip is not None:
+            name = plain(row.path or row.class_name, LONGEST_NAME)
+            alone, cost = signed(row.isolated.delta), signed(row.cost.delta)
+            how = f"{alone} µs alone, {cost} µs in the step"
+            yield f"{row.flip} and {yet[row.flip]}: {name} ({how})"
+
+
 def part_cells(difference: Difference) -> Iterator[tuple[str, str, str, str]]:
     """The kinds of time of the step in both."""
     for kind, base, new in difference.parts:
@@ -194,7 +209,8 @@ def difference_csv(difference: Difference) -> str:
 
 def difference_markdown(difference: Difference) -> str:
     """The head as a list, and the modules as a table."""
-    lines = [f"- {markdown_cell(line)}\n" for line in head_lines(difference)]
+    said = (*head_lines(difference), *flip_lines(difference))
+    lines = [f"- {markdown_cell(line)}\n" for line in said]
     table = Result(list(COLUMNS), [cells(row) for row in difference.rows])
     return "".join(lines) + "\n" + plain_rows.result_markdown(table)
 
@@ -210,6 +226,7 @@ def _record(row: DifferenceRow) -> dict[str, Any]:
         "depth": row.depth,
         **_change_record("cost", row.cost),
         **_change_record("isolated", row.isolated),
+        "flip": row.flip,
         **{f"{side}_error_ratio": there and there.error_ratio for side, there in sides},
         **{f"{side}_verdict": there and there.record["verdict"] for side, there in sides},
         **{f"{side}_perfetto_url": there and there.record["perfetto_url"] for side, there in sides},

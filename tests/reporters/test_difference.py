@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from cb_trace.errors import CbTraceError
 from cb_trace.reporters.comparison import Selection
@@ -22,8 +24,15 @@ from cb_trace.reporters.difference import (
     read_difference,
     run_facts,
 )
-from cb_trace.reporters.difference_text import difference_json, step_line
+from cb_trace.reporters.difference_text import (
+    difference_json,
+    difference_markdown,
+    flip_lines,
+    print_difference,
+    step_line,
+)
 from cb_trace.store import open_profile
+from tests.conftest import Ingested
 from tests.reporters.pairs import BASE_US, NEW_US, write_pair
 from tests.reporters.profiles import RUN, run_row, write_profile
 
@@ -58,6 +67,50 @@ def test_a_change_inside_both_intervals_is_noise(pair: tuple[Path, Path]) -> Non
     attn = rows(read(pair))["h.0.attn"].cost
     assert (attn.delta, attn.within_noise) == (1, True)
     assert not attn.grew_beyond(0.001)
+
+
+@pytest.mark.parametrize(
+    ("alone", "cost", "flip"),
+    [
+        ((100, 120), (80, 60), "slower alone"),
+        ((100, 80), (60, 80), "faster alone"),
+        ((100, 120), (60, 80), None),
+        ((100, 104), (80, 60), None),  # alone within noise: 2 on either side
+        ((100, 120), (80, 76), None),
+        ((None, 120), (80, 60), None),  # not measured alone
+    ],
+)
+def test_a_module_may_change_one_way_alone_and_the_other_in_the_step(
+    alone: tuple[int | None, int], cost: tuple[int, int], flip: str | None, pair: tuple[Path, Path]
+) -> None:
+    def change(values: tuple[int | None, int]) -> Change:
+        both = (Figure(v, v - 2, v + 2) if v is not None else Figure(None) for v in values)
+        return Change(*both)
+
+    found = read(pair)
+    row = replace(rows(found)["h.0.mlp"], isolated=change(alone), cost=change(cost))
+    assert row.flip == flip
+    assert len(list(flip_lines(replace(found, rows=[row])))) == (flip is not None)
+    assert json.loads(difference_json(replace(found, rows=[row])))["rows"][0]["flip"] == flip
+
+
+@pytest.mark.parametrize("deployment", ["eager", "graph"])
+def test_a_product_rewritten_elementwise_is_slower_alone_and_cheaper_in_the_step(
+    deployment: str, ingested: Ingested, sample_traces: Path
+) -> None:
+    """Recorded compiled on an H200: 198 µs more alone, and a step that is a third shorter."""
+    base, new = (
+        ingested(sample_traces / "injection" / f"gemv_{name}.zip")
+        for name in ("baseline", "injected")
+    )
+    found = read((base, new), Selection(deployment=deployment))
+    assert {row.path: row.flip for row in found.rows if row.flip} == {"head": "slower alone"}
+    (line,) = flip_lines(found)
+    assert line.startswith("slower alone and cheaper in the step: head (+197.7 µs alone, -")
+    assert line[2:] in difference_markdown(found)
+    text = StringIO()
+    print_difference(found, Console(file=text, width=200))
+    assert f"\n{line}\n" in text.getvalue()
 
 
 def test_modules_of_one_side_are_added_and_removed(pair: tuple[Path, Path]) -> None:
