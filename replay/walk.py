@@ -224,7 +224,7 @@ class Replayer:
             if schedule.spent() and number:
                 return
             try:
-                if schedule.spent():
+                if schedule.spent() and call.reason is None:
                     raise SkippedError(f"time budget of {self.options.budget_seconds:g} s spent")
                 with self._isolated(call) as ready:
                     for kind in kinds:

@@ -271,6 +271,16 @@ def test_what_exceeds_the_budget_is_skipped_and_those_in_it_are_measured() -> No
     }
 
 
+def test_what_can_never_be_measured_is_not_skipped_for_want_of_time() -> None:
+    model = nn.Sequential(nn.Linear(4096, 4), nn.Linear(4, 4)).requires_grad_(False)
+    wide = torch.ones(8, 4096)
+    options = {"max_capture_bytes": 130_000, "budget_seconds": 1e-9}
+    work = _measured(replayer(model, lambda: model(wide), **options))
+    reason = f"inputs of {8 * 4096 * 4} bytes exceed the memory budget"
+    late = "time budget of 1e-09 s spent"
+    assert {r.path: r.skipped for r in work.records} == {"": reason, "0": reason, "1": late}
+
+
 def test_samples_under_throttling_are_dropped_from_the_record() -> None:
     hot = Reading(900, 95, ("thermal slowdown",))
     readings = chain([Reading(1980, 40), hot], repeat(Reading(1980, 41)))
