@@ -244,19 +244,22 @@ class Knockout:
 
     def _check(self, stand_in: StandIn) -> None:
         """Run the step without the module: it must do the same with the rest."""
+        same = True
         try:
             with stand_in.installed():
                 for number in range(WARMUP_STEPS):
                     self._reference.seed()
                     output = self._step()
                     if number == 0:
-                        self._reference.compare(output, values=not stand_in.draws)
+                        same = self._reference.same_values(output) or stand_in.draws
                     del output
                 synchronize(self._device)
         except UnfitError:
             raise
         except Exception as error:
             raise UnfitError(f"the step fails without it: {one_line(error)}") from error
+        if not same:
+            self._reference.blame()
         if not stand_in.at_start():
             raise UnfitError("the step calls it another number of times without it")
         if stand_in.written():

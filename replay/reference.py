@@ -16,29 +16,42 @@ Step = Callable[[], object]
 
 
 class Reference:
-    """What the step gives as it is; its values only where two runs agree on them."""
+    """What the step gives as it is; its values only as long as it gives the same again."""
 
     def __init__(self, step: Step, device: torch.device) -> None:
         self._rng = RngState.now()
-        first, second = self._given(step, device), self._given(step, device)
-        self._signature, self._values = first
-        self._steady = _alike(self._values, second[1])
+        self._step, self._device = step, device
+        self._signature, self._values = self._given()
+        self._steady = _alike(self._values, self._given()[1])
 
-    def _given(self, step: Step, device: torch.device) -> tuple[object, list[torch.Tensor]]:
+    def _given(self) -> tuple[object, list[torch.Tensor]]:
         self.seed()
-        output = step()
-        synchronize(device)
+        output = self._step()
+        synchronize(self._device)
         return output_signature(output), _values(output)
 
     def seed(self) -> None:
         """Random numbers as they were in the step that is compared with."""
         self._rng.put()
 
-    def compare(self, output: object, *, values: bool) -> None:
-        """:raises UnfitError: the step without the module gives something else."""
+    def same_values(self, output: object) -> bool:
+        """Whether the step without the module gives these values, as far as they can be held.
+
+        :raises UnfitError: it gives something else than tensors like these.
+        """
         if output_signature(output) != self._signature:
             raise UnfitError("the step gives another output without it")
-        if values and self._steady and not _alike(self._values, _values(output)):
+        return not self._steady or _alike(self._values, _values(output))
+
+    def blame(self) -> None:
+        """What to make of other values, with the module in its place again.
+
+        A step that keeps state gives other values in time, whatever is taken out of it.
+
+        :raises UnfitError: the step as it is still gives the same.
+        """
+        self._steady = _alike(self._values, self._given()[1])
+        if self._steady:
             raise UnfitError("it has effects besides its output: the step gives other values")
 
 

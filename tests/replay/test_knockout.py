@@ -167,6 +167,28 @@ def test_effects_besides_the_output_show_in_the_values() -> None:
     assert "forward" in vars(quiet)
 
 
+class Drifting(nn.Module):
+    """Gives nearly what it gave a moment ago, and something else in the long run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: torch.Tensor
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return x * 0 + self.calls * 0.0009
+
+
+@pytest.mark.parametrize("path", ["first", "last"])
+def test_a_step_that_keeps_state_is_no_effect_of_every_module(path: str) -> None:
+    net = Net(Drifting())
+    torch.nn.init.eye_(net.last.weight)
+    torch.nn.init.zeros_(net.last.bias)
+    assert knocked(net, path).skipped is None
+    assert knocked(net, "body").skipped == "it changes its own state"
+
+
 def test_a_reason_that_is_known_is_kept() -> None:
     knockout = Knockout({"a": nn.Tanh()}, lambda: None, CPU, FAST, lambda _: None)
     knockout.run([Job("a")], graph=False, known={"a": "runs collectives"})
