@@ -60,19 +60,3 @@ COMMENT ON COLUMN marginal.kind IS
 COMMENT ON COLUMN marginal.ns IS 'Time a step, ns';
 COMMENT ON COLUMN marginal.low_ns IS 'Lower bound, ns';
 COMMENT ON COLUMN marginal.high_ns IS 'Upper bound, ns';
-
-CREATE TABLE graph_context (
-    run_id VARCHAR, module_id INTEGER, phase VARCHAR, kernels DOUBLE, kernel_ns BIGINT,
-    busy_ns BIGINT, exposed_ns BIGINT
-);
-COMMENT ON TABLE graph_context IS
-    'What a module''s kernels did in the profiled runs of the step''s CUDA graph, per run, children '
-    'included; empty where no such runs count';
-COMMENT ON COLUMN graph_context.run_id IS 'Recording';
-COMMENT ON COLUMN graph_context.module_id IS 'Module';
-COMMENT ON COLUMN graph_context.phase IS 'Phase';
-COMMENT ON COLUMN graph_context.kernels IS 'Device activities a run, mean';
-COMMENT ON COLUMN graph_context.kernel_ns IS 'Sum of kernel durations (K) a run, ns';
-COMMENT ON COLUMN graph_context.busy_ns IS 'Union of kernel intervals (U) a run, ns';
-COMMENT ON COLUMN graph_context.exposed_ns IS
-    'Part of U in which no kernel outside the module runs (X) a run, ns';

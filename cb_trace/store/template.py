@@ -25,7 +25,7 @@ STORAGE_VERSION = "v1.2.0"
 # of 16 KB save a little more but hold no dictionary: 1 M kernels take 51 MB instead of 7 MB.
 BLOCK_SIZE = 65536
 SCRIPTS = (
-    "schema.sql", "causal_schema.sql", "work_schema.sql", "hta_schema.sql",
+    "schema.sql", "figures_schema.sql", "causal_schema.sql", "work_schema.sql", "hta_schema.sql",
     "view_steps.sql", "views.sql", "view_kernel_diff.sql", "view_roofline.sql",
     "view_overheads.sql", "view_compile.sql",
 )  # fmt: skip
