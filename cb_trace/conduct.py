@@ -228,7 +228,7 @@ def _note_other_calls(run: Ingest, replay: pl.DataFrame, context: Context) -> No
     notes = [
         Note(
             reason="other number of calls",
-            detail=f"{captured} in the step it was captured in, {profiled:g} in those profiled",
+            detail=f"{captured} in the step it was captured in, {profiled:.3g} in those profiled",
             path=paths[module_id],
         )
         for module_id, captured, profiled in rows

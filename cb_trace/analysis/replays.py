@@ -54,24 +54,25 @@ def other_calls(replay: pl.DataFrame, module_call: pl.DataFrame) -> pl.DataFrame
     """Modules that the profiled steps called another number of times than the captured one did.
 
     Both of the forward, a step; a call inside a call of its module is part of it. What they cost
-    alone is then of other work than what they cost in the step. Where steps show none of their
-    calls (a CUDA graph, compiled code) there is nothing to tell.
+    alone is then of other work than what they cost in the step, or nothing is known of it. Where
+    steps show none of their calls (a CUDA graph, compiled code) there is nothing to tell.
 
-    :returns: ``module_id``, ``captured``, ``profiled``: the median of the steps.
+    :returns: ``module_id``, ``captured``, ``profiled``: the mean of the steps, as costs are.
     """
     forward = pl.col("phase") == "forward"
     rows = replay.filter(forward & (pl.col("condition") == "hot"))
     captured = rows.group_by("module_id").agg(captured=pl.col("calls").sum())
+    if captured.is_empty():  # nothing was to be measured alone
+        return captured.with_columns(profiled=pl.lit(None, pl.Float64))
     calls = _outermost(module_call.filter(forward)).filter(pl.col("step").is_not_null())
     steps = calls.select("step").unique()
     seen = calls.group_by("module_id", "step").agg(n=pl.len())
-    every = captured.select("module_id").join(steps, how="cross")
     return (
-        every.join(seen, on=["module_id", "step"], how="left")
-        .group_by("module_id")
-        .agg(profiled=pl.col("n").fill_null(0).median())
-        .join(captured, on="module_id")
-        .filter((pl.col("profiled") > 0) & (pl.col("profiled") != pl.col("captured")))
+        seen.group_by("module_id")
+        .agg(profiled=pl.col("n").sum() / steps.height)
+        .join(captured, on="module_id", how="left")
+        .with_columns(pl.col("captured").fill_null(0))
+        .filter(pl.col("profiled") != pl.col("captured"))
         .select("module_id", "captured", "profiled")
         .sort("module_id")
     )

@@ -139,6 +139,19 @@ def test_modules_that_are_called_another_number_of_times_than_captured() -> None
     assert other_calls(replay, frame("module_call")).rows() == []
 
 
+def test_modules_that_only_some_steps_call_are_told() -> None:
+    """Of three steps 0 is in all, 1 (captured) in two, 2 (not captured) in one."""
+    replay = frame("replay", record(0, module_id=0), record(1, module_id=1))
+    names = ("call_id", "parent_call_id", "module_id", "step")
+    rows = [
+        (0, None, 0, 0), (1, 0, 1, 0), (2, None, 0, 1), (3, 2, 2, 1), (4, None, 0, 2), (5, 4, 1, 2),
+    ]  # fmt: skip
+    calls = [dict(zip(names, row, strict=True), phase="forward") for row in rows]
+    found = other_calls(replay, frame("module_call", *calls))
+    assert found.rows() == [(1, 1, 2 / 3), (2, 0, 1 / 3)]
+    assert other_calls(frame("replay"), frame("module_call", *calls)).rows() == []
+
+
 def test_a_module_that_calls_a_shared_one_has_no_figures_alone() -> None:
     """``b`` calls ``a.lin``, which ``a`` holds first: the step books it there, alone it is in b."""
     paths = {0: ("", None), 1: ("a", 0), 2: ("a.lin", 1), 3: ("b", 0), 4: ("c", 0)}
