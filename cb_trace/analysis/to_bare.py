@@ -69,20 +69,17 @@ def to_bare(
     :param longest_start: by how much it started later under the profiler, ns.
     :param watched: clocks told the host's time in the bare step; ``window``: and those of the step.
     """
-    own = int(program.work_ns.sum())
-    if not own:
+    if not program.work_ns.any():
         return _shorter_kernels(lengths, bare_ns, 1.0)
     if watched:
         return _watched(program, lengths, bare_ns, longest_start, window)
-    quick, given = lengths(host=np.array([0.0, 1.0]))
-    if quick > bare_ns:  # kernels alone take longer, under the profiler, than the step
-        return _shorter_kernels(lengths, bare_ns, min(1.0, bare_ns / own))
 
     def hosts(tried: FloatArray) -> FloatArray:
         return lengths(host=tried)
 
-    if given > bare_ns or _host_bounds(program, hosts):
-        return Fit(host=solve(hosts, bare_ns, 0.0, above(hosts, bare_ns, 1.0)))
+    quick, given = hosts(np.array([0.0, 1.0]))
+    if max(quick, given) > bare_ns or _host_bounds(program, hosts):
+        return _other_host(program, lengths, bare_ns, Fit())
     return _later(lengths, bare_ns, longest_start, Fit())
 
 
@@ -99,13 +96,27 @@ def _watched(
         return lengths(host=tried, device=device, gap=gap)
 
     if _host_bounds(program, hosts):
-        return Fit(solve(hosts, bare_ns, 0.0, above(hosts, bare_ns, 1.0)), device, gap)
+        return _other_host(program, lengths, bare_ns, Fit(device=device, gap=gap))
     least, most = hosts(np.array([1 / MOST_SLOWER, MOST_SLOWER]))
     if bare_ns < least:
         return _shorter_kernels(lengths, bare_ns, 1 / MOST_SLOWER)
     if bare_ns > most:
         return _later(lengths, bare_ns, longest_start, Fit(MOST_SLOWER, device, gap))
     return Fit(solve(hosts, bare_ns, 1 / MOST_SLOWER, MOST_SLOWER), device, gap)
+
+
+def _other_host(program: Program, lengths: Lengths, bare_ns: int, fit: Fit) -> Fit:
+    """A host of any speed; kernels where they alone take longer, under the profiler, than the step.
+
+    Else no host would be quick enough, and one that takes no time would be left.
+    """
+
+    def hosts(tried: FloatArray) -> FloatArray:
+        return lengths(host=tried, device=fit.device, gap=fit.gap)
+
+    if float(hosts(np.zeros(1))[0]) > bare_ns:
+        return _shorter_kernels(lengths, bare_ns, min(1.0, bare_ns / int(program.work_ns.sum())))
+    return Fit(solve(hosts, bare_ns, 0.0, above(hosts, bare_ns, 1.0)), fit.device, fit.gap)
 
 
 def _shorter_kernels(lengths: Lengths, bare_ns: int, host: float) -> Fit:

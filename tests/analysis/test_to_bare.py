@@ -124,3 +124,19 @@ def test_a_step_without_host_work_has_kernels_give_way() -> None:
     assert fit.host == 1.0
     assert 0.45 < fit.device < 0.55
     assert float(lengths(device=fit.device, gap=fit.gap)[0]) == pytest.approx(450_000)
+
+
+@pytest.mark.parametrize("watched", [True, False])
+def test_a_host_that_bounds_the_step_does_not_vanish_where_kernels_are_longer(
+    watched: bool,
+) -> None:
+    # 100 µs of the host with the last kernel behind them; the bare step is shorter than kernels.
+    timeline = begun(100_000).call(A, 0, 100_000, parent_call_id=0)
+    run(timeline, A, 5_000, 7_000, 80_000)
+    (program,) = stepped(timeline)
+    lengths = partial(step_lengths, program)
+    fit = to_bare(program, lengths, 70_000, 5_000.0, watched=watched)
+    assert fit.host > 0.5
+    assert 0.5 < fit.device < 1
+    found = float(lengths(host=fit.host, device=fit.device, gap=fit.gap)[0])
+    assert found == pytest.approx(70_000)
