@@ -44,7 +44,7 @@ def check_output(target: Path, *, force: bool = False, sources: Iterable[Path] =
         if is_same(target, source):
             raise CbTraceError(f"{source} is its own target", hint="name another file with -o")
     if target.exists() and not force:
-        raise CbTraceError(f"{target} exists", hint="add --force to overwrite it")
+        raise CbTraceError(f"{target} exists", hint="add --force, or in Python force=True")
     if target.exists() and not target.is_file():  # a file would take its place: of /dev/null, say
         raise CbTraceError(f"{target} is a pipe or a device", hint="name a file with -o")
     if not target.parent.is_dir():

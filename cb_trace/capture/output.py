@@ -50,7 +50,7 @@ def check_target(target: Path, *, force: bool = False) -> None:
     if not target.exists():
         return
     if not force:
-        raise CbTraceError(f"{target} exists", hint="add --force to overwrite it")
+        raise CbTraceError(f"{target} exists", hint="add --force, or in Python force=True")
     if not is_bundle(target):
         raise CbTraceError(f"{target} exists and is no bundle", hint="choose another name")
 

@@ -63,7 +63,7 @@ def test_refused_targets(tmp_path: Path) -> None:
     for name, force, words in (
         ("x.duckdb", False, "a folder or a .zip, not x.duckdb"),
         ("no/where.zip", False, "no such folder"),
-        ("old.zip", False, "exists (add --force to overwrite it)"),
+        ("old.zip", False, "exists (add --force, or in Python force=True)"),
         ("mine", True, "exists and is no bundle"),
     ):
         with pytest.raises(CbTraceError) as caught, bundle_at(tmp_path / name, force=force):
