@@ -163,8 +163,11 @@ def _threads(
 def _thread(
     calls: pl.DataFrame, segments: pl.DataFrame, thread: int, active: IntArray, *, own: bool
 ) -> _Thread:
-    """Calls nest: after a start the call is innermost, after an end the one around it."""
-    mine = calls.filter(pl.col("thread") == thread).select(
+    """Calls nest: after a start the call is innermost, after an end the one around it.
+
+    One of no length is left out: it would have what comes after it, up to the next edge.
+    """
+    mine = calls.filter((pl.col("thread") == thread) & (pl.col("dur_ns") > 0)).select(
         "call_id",
         "parent_call_id",
         "module_id",

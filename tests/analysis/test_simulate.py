@@ -83,6 +83,13 @@ def test_a_host_bound_step_loses_the_host_work() -> None:
     assert lost(host_chain(), 50_000) == {ROOT: 50_000, A: 15_000, C: 5_000, B: 20_000}
 
 
+def test_a_call_of_no_length_has_no_work() -> None:
+    timeline = (
+        host_chain().call(D, 50_000, 0, parent_call_id=0).call(D, 55_000, 0, parent_call_id=3)
+    )
+    assert lost(timeline, 100_000) == lost(host_chain(), 100_000)
+
+
 def test_nothing_is_lost_without_work() -> None:
     timeline = host_chain()
     timeline.kernel(5, 80_000, 0, launch_id=0)
