@@ -54,8 +54,9 @@ def other_calls(replay: pl.DataFrame, module_call: pl.DataFrame) -> pl.DataFrame
     """Modules that the profiled steps called another number of times than the captured one did.
 
     Both of the forward, a step; a call inside a call of its module is part of it. What they cost
-    alone is then of other work than what they cost in the step, or nothing is known of it. Where
-    steps show none of their calls (a CUDA graph, compiled code) there is nothing to tell.
+    alone is then of other work than what they cost in the step, or nothing is known of it: some
+    steps call a module, and the captured one did not. Where steps show none of their calls (a CUDA
+    graph, compiled code) there is nothing to tell.
 
     :returns: ``module_id``, ``captured``, ``profiled``: the mean of the steps, as costs are.
     """
@@ -69,8 +70,9 @@ def other_calls(replay: pl.DataFrame, module_call: pl.DataFrame) -> pl.DataFrame
     seen = calls.group_by("module_id", "step").agg(n=pl.len())
     return (
         seen.group_by("module_id")
-        .agg(profiled=pl.col("n").sum() / steps.height)
+        .agg(profiled=pl.col("n").sum() / steps.height, steps=pl.len())
         .join(captured, on="module_id", how="left")
+        .filter(pl.col("captured").is_not_null() | (pl.col("steps") < steps.height))
         .with_columns(pl.col("captured").fill_null(0))
         .filter(pl.col("profiled") != pl.col("captured"))
         .select("module_id", "captured", "profiled")
