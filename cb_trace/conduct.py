@@ -181,7 +181,9 @@ def _ingest_bundle(run: Ingest, source: Path) -> str:
     from cb_trace.conduct_work import append_work
 
     bundle = open_bundle(source)
-    manifest = bundle.manifest
+    # Numbered by rank, so that the first of a role is the first rank's wherever that is asked for.
+    by_rank = sorted(bundle.manifest.traces, key=lambda trace: trace.rank)
+    manifest = replace(bundle.manifest, traces=by_rank)
     frames = bundle_frames(manifest)
     for table in (
         "run", "module", "step_sample", "replay_sample", "note", "knockout", "host_span",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from cb_trace.bundle import (
 from cb_trace.conduct import ingest
 from cb_trace.store import open_profile
 from cb_trace.store.queries import named_query
+from cb_trace.whatif import Wish, what_if
 from tests.bundles import sequence_events, step_events, write_net_bundle
 from tests.kineto import STREAM, Event, annotation, event, kernel, write_trace
 
@@ -205,3 +207,32 @@ def test_without_such_runs_it_is_told_as_the_eager_step(tmp_path: Path) -> None:
     profile = ingested(tmp_path, [], bare_ns=48_000)
     told = [row[1:] for row in rows(profile, CONTEXT)]
     assert told[:2] == told[2:] == [("", 2, 50, 50, 50), ("fc", 1, 30, 30, 30)]
+
+
+def test_a_rank_has_the_figures_that_it_has_alone_whichever_is_listed_first(
+    on_two_streams: Path, tmp_path: Path
+) -> None:
+    """The other rank's Linear takes 90 µs in every trace of its."""
+    bundle = tmp_path / "ranks"
+    shutil.copytree(on_two_streams.parent / "net", bundle)
+    manifest = open_bundle(bundle).manifest
+    slow = {
+        "context": [one for n in range(3) for one in step_events(n, gemm_us=90, add=(101, 20))],
+        "graph": [one for n in range(4) for one in in_line(n)],
+    }
+    others = []
+    for role, events in slow.items():
+        file = write_trace(bundle / f"{role}.1.json.gz", events, baseTimeNanoseconds=0)
+        sha256 = file_sha256(file)
+        others += [
+            replace(trace, file=file.name, rank=1, sha256=sha256)
+            for trace in manifest.traces
+            if trace.role == role
+        ]
+    write_bundle(bundle, replace(manifest, traces=[*others, *manifest.traces]))
+    profile = ingest(bundle, tmp_path / "ranks.duckdb").profile
+    for table in ("partition", "cost_bounds", "term", "marginal", "verdict", "kernel_class"):
+        query = f"SELECT * FROM {table} ORDER BY ALL"
+        assert rows(profile, query) == rows(on_two_streams, query), table
+    wishes = [Wish("remove", "fc"), Wish("set", "fc", 0.5)]
+    assert what_if(profile, wishes) == what_if(on_two_streams, wishes)
