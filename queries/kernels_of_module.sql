@@ -16,7 +16,7 @@
 -- No rows: the module was not replayed itself: it is a container or was skipped.
 --
 -- Example:
---   duckdb profile.duckdb -cmd "SET VARIABLE module = 'h.0'" -f queries/kernels_of_module.sql
+--   duckdb -readonly profile.duckdb -cmd "SET VARIABLE module = 'h.0'" -f queries/kernels_of_module.sql
 WITH chosen AS (
     SELECT coalesce(
         getvariable('module'),

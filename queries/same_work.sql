@@ -17,7 +17,7 @@
 -- No rows: no module, or not this one, was replayed itself.
 --
 -- Example:
---   duckdb profile.duckdb -cmd "SET VARIABLE module = 'h.0'" -f queries/same_work.sql
+--   duckdb -readonly profile.duckdb -cmd "SET VARIABLE module = 'h.0'" -f queries/same_work.sql
 WITH kernel_row AS (
     SELECT
         *,
