@@ -38,7 +38,13 @@ def test_names_give_way_before_lines_grow_too_long() -> None:
     assert row.startswith("inter_arch.deep_fm")
     assert "…" in row
     *_, row = printed(40)
-    assert row.startswith("inter_arch.deep_fm.dense_module.0   ")  # too narrow for all of it
+    assert row.startswith("inter_arch.deep_fm.…   2,213.866")  # cut where figures need more, too
+
+
+def test_two_long_names_do_not_fill_a_narrow_terminal_several_times_over() -> None:
+    """They stood whole, 200 characters each, as soon as the figures did not fit."""
+    *_, row = printed(30, name="void at::native::kernel<" * 9)
+    assert len(row) == 20 + 4 * 3 + 9 + 9 + 7 + 5  # the name, gaps, and figures under their heads
 
 
 def test_of_several_names_the_longest_gives_way_and_none_goes_missing() -> None:
