@@ -57,6 +57,16 @@ class PhaseWatch:
         """Paths of the modules that were called under a range."""
         return self._ranges.called
 
+    def unseen(self, tree: ModuleTree, called: set[str] | None) -> list[Note]:
+        """As :func:`never_called`, of ``called``; and of the modules that other threads called."""
+        elsewhere = self._ranges.elsewhere
+        notes = never_called(tree, None if called is None else called | elsewhere)
+        detail = "calls on another thread are not recorded: its figures lack them"
+        return notes + [
+            Note(reason="called on another thread", detail=detail, path=p)
+            for p in sorted(elsewhere)
+        ]
+
     def phases(self, graphs: Sequence[CompiledGraph]) -> list[Phase]:
         """The phases of the step, in order; compiled graphs know of work done again inside them."""
         again = any(

@@ -36,11 +36,13 @@ class ModuleRanges:
     ``BaseException`` such as Ctrl-C leaves open is closed by the enclosing call's hook, or at exit
     for the own thread.
 
-    ``called`` holds the paths seen; ``recomputed`` says whether a call came from the backward.
+    ``called`` holds the paths seen, ``elsewhere`` those seen on another thread; ``recomputed`` says
+    whether a call came from the backward.
     """
 
     def __init__(self, modules: Mapping[str, nn.Module], wrap: Sequence[str] = ()) -> None:
         self.called: set[str] = set()
+        self.elsewhere: set[str] = set()
         self.recomputed = False
         self._modules, self._wrap = modules, wrap
         self._stack_of_hooks = ExitStack()
@@ -75,6 +77,7 @@ class ModuleRanges:
 
         def opened(*_: Any) -> None:
             if not self._step.holds():
+                self.elsewhere.add(path)
                 return
             self.called.add(path)
             self.recomputed |= in_backward()

@@ -39,7 +39,7 @@ from cb_trace.capture.intact import intact
 from cb_trace.capture.modes import Deployed, deployed, same_kernels
 from cb_trace.capture.one_stream import capture_on_one_stream
 from cb_trace.capture.options import RecordOptions, device_of
-from cb_trace.capture.phases import PhaseWatch, never_called
+from cb_trace.capture.phases import PhaseWatch
 from cb_trace.capture.profiled import profile_steps
 from cb_trace.capture.sequence import record_sequence
 from cb_trace.capture.spans import SpannedSteps
@@ -325,7 +325,7 @@ class _Recording:
                 self._profiled(CAPTURE_TRACE, "capture", how.step, 1)
         called = self.replayer.called if self.replayer else None
         seen = self.watch.called if how.sees_modules else called
-        self.notes += never_called(self.tree, seen)
+        self.notes += self.watch.unseen(self.tree, seen)
 
     def _profiled(self, name: str, role: Role, step: Step, count: int) -> None:
         target = self.folder / name

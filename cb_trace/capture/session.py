@@ -31,7 +31,7 @@ from cb_trace.capture.intact import intact
 from cb_trace.capture.modes import Deployed, mode_of
 from cb_trace.capture.options import RecordOptions, device_of
 from cb_trace.capture.output import bundle_at, check_target
-from cb_trace.capture.phases import PhaseWatch, never_called
+from cb_trace.capture.phases import PhaseWatch
 from cb_trace.capture.profiled import profiled
 from cb_trace.capture.record import CONTEXT_TRACE, INTERRUPTED, replay_options
 from cb_trace.capture.step import dtype_name
@@ -174,7 +174,7 @@ class Session:
         record = TraceRecord(file=target.name, role="context", sha256=file_sha256(target))
         self._traces.append(record)
         seen = self._watch.called if self._how.sees_modules else self._replayer.called
-        self._notes += never_called(self._tree, seen)
+        self._notes += self._watch.unseen(self._tree, seen)
         self._complete = True
 
     def _looked_into(self) -> Generator[None, None, None]:

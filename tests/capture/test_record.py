@@ -8,6 +8,7 @@ import random
 import socket
 import zipfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -195,6 +196,27 @@ def test_blocks_of_other_speeds_are_noted() -> None:
     moved = StepSamples(kind="bare", deployment="eager", ns=[10_000, 10_400, 17_000], blocks=blocks)
     (note,) = unsteady([fine, moved])
     assert note.detail == "blocks of bare steps, eager, from 10 to 17 µs"
+
+
+class OnAThread(nn.Module):
+    """One layer is called here and on another thread, one there only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.both, self.there = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        with ThreadPoolExecutor(1) as pool:
+            other: Tensor = pool.submit(lambda: self.there(self.both(x))).result()
+        here: Tensor = self.both(x)
+        return here + other
+
+
+def test_modules_that_another_thread_calls_are_told(tmp_path: Path) -> None:
+    workload = Workload("threads", OnAThread(), (torch.ones(2, 4),))
+    notes = record(workload, tmp_path, QUICK).notes
+    assert [n.path for n in notes if n.reason == "called on another thread"] == ["both", "there"]
+    assert not [n for n in notes if n.reason == "never called"]
 
 
 def test_lazy_modules_get_their_shapes_first(tmp_path: Path) -> None:
