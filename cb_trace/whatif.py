@@ -72,6 +72,12 @@ class Outcome:
     saved_low_ns: int | None = None
     saved_high_ns: int | None = None
 
+    @property
+    def within_noise(self) -> bool:
+        """Whether what is saved cannot be told from nothing."""
+        low, high = self.saved_low_ns, self.saved_high_ns
+        return low is not None and high is not None and low <= 0 <= high and low < high
+
 
 def parse_setting(text: str) -> Wish:
     """``PATH=0.5x`` (or ``50%``): the module's time times this.

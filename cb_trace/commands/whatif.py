@@ -88,4 +88,6 @@ def command(
         )
         for found in outcomes
     ]
-    render(Result(list(_COLUMNS), rows), "whatif", output_format)
+    saved = list(_COLUMNS).index("saved_us")
+    noise = [(at, saved) for at, found in enumerate(outcomes) if found.within_noise]
+    render(Result(list(_COLUMNS), rows, frozenset(noise)), "whatif", output_format)

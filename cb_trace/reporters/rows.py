@@ -46,7 +46,7 @@ def result_csv(result: Result) -> str:
 
 def result_markdown(result: Result) -> str:
     """A table of GitHub's Markdown."""
-    return _markdown(result.columns, [[_text(value) for value in row] for row in result.rows])
+    return _markdown(result.columns, [[_text(value) for value in row] for row in result.shown()])
 
 
 def comparison_json(comparison: Comparison) -> str:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from cb_trace.reporters.comparison import Comparison, ModuleRow, StepTime, Unattributed
 from cb_trace.reporters.grid import GAP, NAME_ROOM, frame, print_table
-from cb_trace.reporters.result import Result
+from cb_trace.reporters.result import NOISE, Result
 from cb_trace.reporters.safe_text import plain, shortened
-from cb_trace.reporters.terms import HEADS, NOISE, bracket_line, term_cells
+from cb_trace.reporters.terms import HEADS, bracket_line, term_cells
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -347,7 +347,7 @@ def print_result(result: Result, console: Console) -> None:
     """Print a query's result."""
     from rich.text import Text
 
-    table = frame()
+    table, shown = frame(), result.shown()
     columns = []
     for number, name in enumerate(result.columns):
         values = [row[number] for row in result.rows]
@@ -360,7 +360,7 @@ def print_result(result: Result, console: Console) -> None:
             no_wrap=True,
             overflow="ellipsis",
         )
-        columns.append([Text(_cell(value, whole=whole)) for value in values])
+        columns.append([Text(_cell(row[number], whole=whole)) for row in shown])
     for row in zip(*columns, strict=True):
         table.add_row(*row)
     print_table(table, console)

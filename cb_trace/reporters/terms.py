@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from cb_trace.reporters.result import NOISE
 from cb_trace.reporters.sql_files import fetch
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-NOISE = "~0"
 HEADS = ("from the step to alone", "µs", "from", "to")
 KINDS = (
     "launch", "cache", "kernel_choice", "fusion", "overlap", "contention", "idle", "residual",
