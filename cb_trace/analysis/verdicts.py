@@ -206,7 +206,7 @@ def verdicts(
     ``speedup`` are the tables, where there are any.
     """
     lost, predicted = _losses(knockout, "marginal_ns"), _losses(marginal, "ns")
-    faster = _sped_up(speedup)
+    faster, compiled = _sped_up(speedup), "compile" in (mode or "")
     partition = with_step_phase(partition)
     owned_rows = bounded_parts(partition, cost_bounds, module).rows(named=True)
     places = [(row["module_id"], row["phase"], row["deployment"]) for row in owned_rows]
@@ -215,8 +215,7 @@ def verdicts(
     fill_containers(graph, places, partition, module, Interval.__add__)
     summed = fill_containers(hot, places, partition, module, Interval.__add__)
     costs = {place: owned["ns"] for place, owned in zip(places, owned_rows, strict=True)}
-    children = children_of(module)
-    known = {(place[0], place[2]) for place in hot}
+    children, known = children_of(module), {(place[0], place[2]) for place in hot}
     rows = []
     for place, owned in zip(places, owned_rows, strict=True):
         figures = Figures(
@@ -229,7 +228,7 @@ def verdicts(
             by_phase=place[1] == _ALL_PHASES and (place[0], place[2]) in known,
             terms=split.get(place, {}),
             graph=graph.get(place),
-            compiled="compile" in (mode or ""),
+            compiled=compiled,
             device_type=device_type,
             knockout=lost.get(place),
             marginal=predicted.get(place),
