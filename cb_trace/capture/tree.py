@@ -11,6 +11,7 @@ from typing import Any
 from torch import nn
 
 from cb_trace.bundle import ModuleRecord, ParameterRecord
+from cb_trace.errors import CbTraceError
 from cb_trace.replay.tree import children_of, unwrapped
 
 _PLACE = re.compile(r"(layer|block)_?(idx|id|index|num|number)$")  # where it stands, not what it is
@@ -48,9 +49,13 @@ class ModuleTree:
 
 
 def module_tree(model: nn.Module) -> ModuleTree:
-    """The tree of a model. Take it after a warm-up step: lazy modules have no shapes before."""
+    """The tree of a model. Take it after a warm-up step: lazy modules have no shapes before.
+
+    :raises CbTraceError: two of its modules have one path.
+    """
     nodes: dict[int, _Node] = {}
     _walk(_Node(unwrapped(model), "", None, 0), nodes, ())
+    _check_paths(nodes)
     signatures: dict[int, str] = {}
     owned: dict[int, ParameterRecord] = {}
     for node in nodes.values():
@@ -76,6 +81,20 @@ def _walk(node: _Node, nodes: dict[int, _Node], above: tuple[int, ...]) -> None:
         nodes[key] = node
     for name, child in _children(node.module):
         _walk(node.child(name, child), nodes, (*above, key))
+
+
+def _check_paths(nodes: dict[int, _Node]) -> None:
+    """Names that only ``_modules`` itself takes, empty or with a dot, may lead two to one path."""
+    held: dict[str, _Node] = {}
+    for node in nodes.values():
+        for path in (node.path, *node.aliases):
+            first = held.setdefault(path, node)
+            if first is not node:
+                both = f"a {type(first.module).__name__} and a {type(node.module).__name__}"
+                raise CbTraceError(
+                    f"two modules of the model have the path {path!r}: {both}",
+                    hint="a name in _modules is empty or holds a dot; choose another for it",
+                )
 
 
 def _children(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import cast
 
+import pytest
 import torch
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
 from cb_trace.capture.tree import module_tree
+from cb_trace.errors import CbTraceError
 from cb_trace.replay.tree import unwrapped
 from tests.capture.models import Everything
 
@@ -38,6 +40,30 @@ def test_a_module_that_holds_itself_ends() -> None:
     model = nn.Sequential(nn.ReLU())
     model.add_module("self", model)
     assert [r.path for r in module_tree(model).records] == ["", "0"]
+
+
+@pytest.mark.parametrize("alias", [False, True])
+def test_two_modules_under_one_path_are_refused(alias: bool) -> None:
+    """Only names put into ``_modules`` by hand, empty or with a dot, can do that."""
+    model = nn.Sequential(nn.ModuleDict({"b": nn.ReLU()}))
+    other = nn.Linear(2, 2)
+    if alias:
+        model.add_module("first", other)
+    model._modules["0.b"] = other
+    with pytest.raises(CbTraceError, match=r"the path '0\.b': a ReLU and a Linear") as caught:
+        module_tree(model)
+    assert "\n" not in str(caught.value)
+    model._modules["0.b"] = model[0].b  # one module, twice at one place
+    assert {"", "0", "0.b"} <= {r.path for r in module_tree(model).records}
+
+
+def test_an_empty_name_is_the_path_of_its_parent() -> None:
+    model = nn.Sequential(nn.Sequential(nn.ReLU()))
+    model[0]._modules[""] = nn.GELU()
+    assert [r.path for r in module_tree(model).records] == ["", "0", "0.0", "0."]
+    model._modules[""] = nn.GELU()
+    with pytest.raises(CbTraceError, match="the path '': a Sequential and a GELU"):
+        module_tree(model)
 
 
 def test_sizes_are_inclusive_and_count_a_shared_parameter_once() -> None:
