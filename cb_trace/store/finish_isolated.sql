@@ -50,7 +50,9 @@ SELECT
     phase,
     condition,
     sum(wall_ns) AS wall_ns,
-    sum(busy_ns) AS busy_ns,
+    CASE
+        WHEN bool_and(busy_ns IS NOT NULL) FILTER (WHERE measured) THEN sum(busy_ns)
+    END AS busy_ns,
     sum(low_ns) AS low_ns,
     sum(high_ns) AS high_ns,
     CASE

@@ -28,7 +28,8 @@ SELECT
     replay.phase,
     replay.condition,
     sum(replay.calls * source.median_ns) AS wall_ns,
-    sum(replay.calls * source.busy_ns) AS busy_ns,
+    CASE WHEN bool_and(source.busy_ns IS NOT NULL) THEN sum(replay.calls * source.busy_ns) END
+        AS busy_ns,
     sum(replay.calls * source.low_ns) AS low_ns,
     sum(replay.calls * source.high_ns) AS high_ns,
     bool_or(source.module_id <> replay.module_id) AS shared

@@ -21,7 +21,8 @@ SELECT
     marginal.ns / 1e3 AS marginal_us,
     hot.wall_ns / 1e3 AS isolated_us,
     hot.busy_ns / 1e3 AS isolated_gpu_us,
-    cold.busy_ns / 1e3 AS isolated_cold_us,
+    CASE WHEN cold.isolated_from <> 'partial' OR hot.isolated_from = 'partial'
+        THEN cold.busy_ns / 1e3 END AS isolated_cold_us,
     CASE WHEN hot.isolated_from <> 'partial' THEN (hot.wall_ns - cost.ns) / 1e3 END AS error_us,
     CASE WHEN hot.isolated_from <> 'partial' THEN hot.wall_ns / nullif(cost.ns, 0) - 1 END
         AS error_ratio,
@@ -118,9 +119,10 @@ COMMENT ON COLUMN compare.marginal_us IS
     'What the step would lose without the module, predicted, us; NULL where not computed';
 COMMENT ON COLUMN compare.isolated_us IS 'Alone, back to back, bare wall a step, us';
 COMMENT ON COLUMN compare.isolated_gpu_us IS
-    'Alone, back to back, union of kernel intervals a step, us';
+    'Alone, back to back, union of kernel intervals a step, us; NULL where a part of it was not profiled';
 COMMENT ON COLUMN compare.isolated_cold_us IS
-    'Alone, L2 flushed before each call, union of kernel intervals a step, us';
+    'Alone, L2 flushed before each call, union of kernel intervals a step, us; NULL where a part of '
+    'isolated_us was not measured so';
 COMMENT ON COLUMN compare.error_us IS
     'isolated_us less cost_us, us; NULL where isolated_us is partial, which has no error';
 COMMENT ON COLUMN compare.error_ratio IS

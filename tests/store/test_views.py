@@ -107,6 +107,33 @@ def test_a_sum_that_lacks_a_module_says_so(tmp_path: Path) -> None:
     assert errors["blocks.0"] == (-3.0, pytest.approx(-0.12))
 
 
+def test_device_time_alone_is_never_the_sum_of_a_part(tmp_path: Path) -> None:
+    """Block 0 was not profiled, and Linear 1 not timed cold: their sums are not known."""
+    cold = {"condition": "cold"}
+    rows = base_rows()
+    rows["replay"] = [
+        replay(0, BLOCK_0, 22_000, busy_ns=None), replay(1, FC_1, 40_000), replay(2, HEAD, 12_000),
+        replay(3, BLOCK_0, 24_000, **cold), replay(4, FC_1, None, skipped="no room", **cold),
+        replay(5, HEAD, 14_000, **cold),
+        replay(6, FC_0, 5_000), replay(7, FC_0, 5_000, call_index=1, busy_ns=None),
+    ]  # fmt: skip
+    rows["partition"] = [row for row in rows["partition"] if row["module_id"] in {FC_0, FC_1, HEAD}]
+    with opened(tmp_path / "p.duckdb", rows) as profile:
+        found = profile.execute(
+            "SELECT path, isolated_from, isolated_us, isolated_gpu_us, isolated_cold_us "
+            "FROM compare"
+        ).fetchall()
+    assert {path: figures for path, *figures in found} == {
+        "": ["children", 74.0, None, None],
+        "blocks": ["children", 62.0, None, None],
+        "blocks.0": ["replay", 22.0, None, 12.0],
+        "blocks.0.fc": ["replay", 10.0, None, None],
+        "blocks.1": ["children", 40.0, 20.0, None],
+        "blocks.1.fc": ["replay", 40.0, 20.0, None],
+        "head": ["replay", 12.0, 6.0, 7.0],
+    }
+
+
 def test_one_skipped_call_leaves_the_module_unmeasured(tmp_path: Path) -> None:
     measured = [replay(0, HEAD, 9_000), replay(1, HEAD, None, call_index=1, skipped="no input")]
     with opened(tmp_path / "p.duckdb", base_rows() | {"replay": measured}) as profile:
