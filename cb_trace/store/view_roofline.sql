@@ -339,10 +339,10 @@ SELECT
     isolated.saved_for_backward_bytes AS saved_isolated_bytes,
     coalesce(context.output_bytes, isolated.output_bytes) AS output_bytes
 FROM module
-LEFT JOIN (SELECT * FROM memory WHERE scope = 'context') AS context USING (module_id)
-LEFT JOIN (SELECT * FROM memory WHERE scope = 'isolated') AS isolated
-    ON isolated.module_id = module.module_id
-    AND isolated.phase = coalesce(context.phase, isolated.phase)
+LEFT JOIN (
+    (SELECT * FROM memory WHERE scope = 'context') AS context
+    FULL JOIN (SELECT * FROM memory WHERE scope = 'isolated') AS isolated USING (module_id, phase)
+) USING (module_id)
 ORDER BY module.run_id, module.ordinal, phase;
 COMMENT ON VIEW memory_by_module IS 'Where the bytes are: per module and phase, children included';
 COMMENT ON COLUMN memory_by_module.run_id IS 'Recording';

@@ -222,6 +222,7 @@ def test_memory_stands_beside_parameters(tmp_path: Path) -> None:
     rows["memory"] = [
         {**held, "scope": "context", "peak_bytes": 128, "saved_for_backward_bytes": 32},
         {**held, "scope": "isolated", "peak_bytes": 96, "saved_for_backward_bytes": 16},
+        {**held, "scope": "isolated", "phase": "backward", "peak_bytes": 72},  # alone only
         {**held, "module_id": NET, "scope": "context", "peak_bytes": 500},
     ]
     with opened(tmp_path / "p.duckdb", rows) as profile:
@@ -231,6 +232,7 @@ def test_memory_stands_beside_parameters(tmp_path: Path) -> None:
         first = profile.sql(named_query("memory").sql).fetchall()[0][0]
     assert found == [
         ("", "forward", None, None, 500, None, None, None, 64),
+        ("head", "backward", 400, 8, None, 72, None, None, 64),
         ("head", "forward", 400, 8, 128, 96, 32, 16, 64),
     ]
     assert first == ""
