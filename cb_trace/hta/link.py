@@ -66,10 +66,11 @@ def link_host(path: pl.DataFrame, host: pl.DataFrame, key: str) -> pl.DataFrame:
 def main_module(kernel_module: pl.DataFrame) -> pl.DataFrame:
     """The module with the largest share of each kernel: kernel_id, module_id.
 
-    A fused kernel has several modules; ``kernel_module`` keeps them all.
+    A fused kernel has several modules, each with a row a phase; ``kernel_module`` keeps them all.
     """
+    whole = kernel_module.group_by("kernel_id", "module_id").agg(pl.col("share").sum())
     return (
-        kernel_module.sort("share", "module_id", descending=[True, False], nulls_last=True)
+        whole.sort("share", "module_id", descending=[True, False], nulls_last=True)
         .unique("kernel_id", keep="first", maintain_order=True)
         .select("kernel_id", "module_id")
     )

@@ -96,9 +96,12 @@ def host(**given_values: Any) -> dict[str, Any]:
 
 
 def test_a_fused_kernel_goes_to_the_largest_share() -> None:
-    shares = [(1, 5, 0.25), (1, 6, 0.75), (2, 8, 0.5), (2, 7, 0.5)]
+    shares = [
+        (1, 5, 0.25), (1, 6, 0.75), (2, 8, 0.5), (2, 7, 0.5),
+        (3, 8, 0.375), (3, 7, 0.3125), (3, 7, 0.3125),  # of two phases
+    ]  # fmt: skip
     rows = [{"kernel_id": k, "module_id": m, "share": s} for k, m, s in shares]
-    assert sorted(main_module(frame("kernel_module", *rows)).rows()) == [(1, 6), (2, 7)]
+    assert sorted(main_module(frame("kernel_module", *rows)).rows()) == [(1, 6), (2, 7), (3, 7)]
 
 
 def test_a_host_row_belongs_to_the_innermost_call_on_its_thread() -> None:
