@@ -19,6 +19,7 @@ import pytest
 import cb_trace
 from cb_trace.errors import CbTraceError
 from cb_trace.reporters import icicle_svg, speedscope
+from cb_trace.reporters.comparison import Selection, Unattributed, read_comparison
 from cb_trace.reporters.html import render_report
 from cb_trace.reporters.html_columns import Interned, figure, micro, script_json
 from cb_trace.reporters.html_data import read_report
@@ -51,6 +52,37 @@ def test_columns_hold_the_figures_of_compare(document: dict[str, Any]) -> None:
     ]
     assert document["work"] is None
     assert document["memory"] is None
+
+
+def test_a_fused_kernel_is_a_mean_over_all_steps(tmp_path: Path) -> None:
+    """It ran in one step of the two; what ran before the first is in no mean. One part of it is
+    nobody's, twice over: one kernel without a module.
+    """
+    parts = [(1, 3, 0.5, None), (1, 4, 0.25, None), (1, None, 0.125, "c"), (1, None, 0.125, "c")]
+    with open_profile(_with_kernels(tmp_path / "p.duckdb", parts)) as connection:
+        document = read_report(connection, tmp_path)
+        unattributed = read_comparison(connection, Selection()).unattributed
+    fused = document["fused"]
+    assert (fused["us"], fused["kernels"]) == ([2.0, 1.0], [0.5, 0.5])
+    assert unattributed == [Unattributed("c", 1, 2_000)]
+
+
+def _with_kernels(path: Path, parts: list[tuple[int, int | None, float, str | None]]) -> Path:
+    """Two steps; kernel 1 of 8 µs in the second has these parts, kernel 0 is in no step."""
+    rows = [*parts, *((0, module, 0.5, None) for module in (3, 4))]
+    return write_profile(
+        path,
+        step=[{"trace_id": 0, "step": 0}, {"trace_id": 0, "step": 1}],
+        kernel=[
+            {"kernel_id": 0, "trace_id": 0, "name": "fused", "dur_ns": 8_000},
+            {"kernel_id": 1, "trace_id": 0, "name": "fused", "dur_ns": 8_000, "step": 1},
+        ],
+        kernel_module=[
+            {"kernel_id": kernel, "module_id": module, "phase": "forward", "share": share,
+             "ns": round(8_000 * share), "method": "inductor", "reason": reason}
+            for kernel, module, share, reason in rows
+        ],
+    )  # fmt: skip
 
 
 def test_a_page_runs_its_own_script_only_and_asks_nothing(document: dict[str, Any]) -> None:

@@ -3,12 +3,15 @@
 WITH kernel_sum AS (
   SELECT name, sum(us) AS us
   FROM fused_kernel
-  WHERE run_id = $run_id
+  WHERE run_id = $run_id AND step IS NOT NULL
   GROUP BY name
   ORDER BY us DESC, name
   LIMIT $most
 ), recorded AS (
-  SELECT greatest(count(DISTINCT step), 1) AS steps FROM fused_kernel WHERE run_id = $run_id
+  SELECT count(*) AS steps
+  FROM step
+  JOIN trace ON trace.trace_id = step.trace_id
+  WHERE trace.run_id = $run_id AND trace.role IN ('context', 'foreign')
 )
 SELECT
   part.name AS kernel,
@@ -19,6 +22,6 @@ SELECT
 FROM fused_kernel AS part
 JOIN kernel_sum ON kernel_sum.name = part.name
 CROSS JOIN recorded
-WHERE part.run_id = $run_id
+WHERE part.run_id = $run_id AND part.step IS NOT NULL
 GROUP BY part.name, part.path
 ORDER BY any_value(kernel_sum.us) DESC, part.name, us DESC, part.path
