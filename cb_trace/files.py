@@ -13,7 +13,7 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
 
 from cb_trace.errors import CbTraceError
@@ -95,6 +95,28 @@ def readable(path: Path) -> Iterator[Path]:
             except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
                 raise CbTraceError(f"{archive} is damaged at {member}: {error}") from error
         yield target
+
+
+@contextmanager
+def original_trace(file: Path, sha256: str | None, profile: Path) -> Iterator[Path]:
+    """Give the trace that a profile was made from, as :func:`readable` does.
+
+    :raises CbTraceError: it is gone, or what has its name now is another file.
+    """
+    with ExitStack() as opened:
+        try:
+            found = opened.enter_context(readable(file))
+        except CbTraceError as error:
+            raise CbTraceError(
+                f"the trace of {profile} is gone: it was expected at {file}",
+                hint="put it back there, or ingest it again",
+            ) from error
+        if sha256 is not None and file_sha256(found) != sha256:
+            raise CbTraceError(
+                f"{file} is not the trace this profile was made from",
+                hint="put the original back, or ingest this one",
+            )
+        yield found
 
 
 def stored_path(file: Path, profile: Path) -> str:

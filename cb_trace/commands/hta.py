@@ -39,8 +39,9 @@ def command(*, profile: Path, everything: bool, timeout_s: int, output_format: s
     """Ask HolisticTraceAnalysis about the traces of PROFILE, store it, list where it differs.
 
     HTA's breakdowns and critical path go to the hta_* tables of the profile, joined to our kernels
-    and modules. The traces must still be where they were when the profile was made. HTA is slow:
-    minutes for a million events.
+    and modules. The traces must still be where they were when the profile was made: HTA is asked
+    about those that are, and what it said of the others stays. HTA is slow: minutes for a million
+    events.
     """
     second_opinion_on(profile, output_format, everything=everything, timeout_s=timeout_s)
 
@@ -63,15 +64,20 @@ def second_opinion_on(
 
 
 def _report(opinion: SecondOpinion) -> None:
+    for absent in opinion.absent:
+        say(f"note: HTA was not asked: {absent}")
     again = set(opinion.checks.filter(~opinion.checks["rounded"])["trace_id"])
     for trace_id, rounded, analysis, reason in opinion.failures.iter_rows():
         way = "" if rounded else ", unrounded as well"
         then = "; tried unrounded" if rounded and trace_id in again else ""
         say(f"note: HTA, trace {trace_id}: {analysis} failed{way}: {reason}{then}")
+    wanted = opinion.traces + len(opinion.absent)
+    asked = f"traces asked: {opinion.traces}" + (f" of {wanted}" if opinion.absent else "")
+    if opinion.checks.is_empty():  # 0 of 0 would read as agreement
+        say(f"{asked}; HTA gave no figure to compare")
+        return
     agreed = int(opinion.checks["agrees"].sum())
-    say(
-        f"traces asked: {opinion.traces}; HTA agrees on {agreed} of {opinion.checks.height} figures"
-    )
+    say(f"{asked}; HTA agrees on {agreed} of {opinion.checks.height} figures")
 
 
 def _show(profile: Path, output_format: str, *, everything: bool) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cb_trace.columns import TABLES, polars_schema
 from cb_trace.errors import CbTraceError
-from cb_trace.files import file_sha256, located_path, readable
+from cb_trace.files import located_path, original_trace
 from cb_trace.hta import process
 from cb_trace.hta.process import ANALYSES, Reading
 from cb_trace.store import amend, append, open_profile
@@ -33,11 +34,16 @@ _BREAKDOWNS = {
 
 @dataclass(frozen=True, slots=True)
 class SecondOpinion:
-    """What was stored: frames of ``hta_check`` and ``hta_failure``, and how many traces."""
+    """What was stored: frames of ``hta_check`` and ``hta_failure``, and of how many traces.
+
+    :ivar traces: those that HTA was asked about.
+    :ivar absent: why it was not asked about the others: the file is gone or another one.
+    """
 
     traces: int
     checks: pl.DataFrame
     failures: pl.DataFrame
+    absent: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,31 +63,74 @@ def second_opinion(
 ) -> SecondOpinion:
     """Ask HTA about the context and foreign traces of a profile and store what it says.
 
-    A trace that HTA cannot read, or that is no longer there, is a row of ``hta_failure``. An
-    earlier opinion is replaced. The profile changes only when all is done.
+    A trace that HTA cannot read is a row of ``hta_failure``. An earlier opinion on a trace is
+    replaced, unless the file is no longer there to ask about. The profile changes only when all is
+    done.
 
     :param timeout_s: how long HTA may take over one reading of one trace.
-    :raises CbTraceError: ``profile`` is no profile or cannot be replaced.
+    :raises CbTraceError: ``profile`` is no profile or cannot be replaced, or none of its traces is
+        there.
     """
+    parts: dict[int, dict[str, pl.DataFrame]] = {}
+    absent: list[CbTraceError] = []
+    with open_profile(profile) as connection:
+        for trace in _traces(connection):
+            with ExitStack() as opened:
+                try:
+                    file = _file(opened, profile, trace)
+                except CbTraceError as error:
+                    absent.append(error)
+                    continue
+                progress(f"HTA reads {trace.path}")
+                parts[trace.trace_id] = _opinion(connection, trace, file, timeout_s)
+    if not parts:
+        raise _nothing_to_ask(profile, absent)
+    tables = _stored(profile, parts)
+    reasons = tuple(error.message for error in absent)
+    return SecondOpinion(len(parts), tables["hta_check"], tables["hta_failure"], reasons)
+
+
+def _file(opened: ExitStack, profile: Path, trace: _Trace) -> Path | None:
+    """The trace's file, there until ``opened`` ends; None where HTA has no use for it.
+
+    :raises CbTraceError: it is gone or another one.
+    """
+    if trace.device_type == "cpu":
+        return None
+    file = located_path(trace.path, profile)
+    return opened.enter_context(original_trace(file, trace.sha256, profile))
+
+
+def _nothing_to_ask(profile: Path, absent: Sequence[CbTraceError]) -> CbTraceError:
+    if not absent:
+        return CbTraceError(f"{profile} holds no trace of a full pass", hint="record one")
+    if len(absent) == 1:
+        return absent[0]
+    first = absent[0]
+    return CbTraceError(
+        f"none of the {len(absent)} traces of {profile} is there; {first.message}", hint=first.hint
+    )
+
+
+def _stored(profile: Path, parts: Mapping[int, dict[str, pl.DataFrame]]) -> dict[str, pl.DataFrame]:
+    """Put the rows of these traces in the place of what the profile holds of them."""
     import polars as pl
 
-    parts: list[dict[str, pl.DataFrame]] = []
-    with open_profile(profile) as connection:
-        traces = _traces(connection)
-        for trace in traces:
-            progress(f"HTA reads {trace.path}")
-            parts.append(_opinion(connection, profile, trace, timeout_s))
     tables = {
         name: pl.concat(
-            [pl.DataFrame(schema=polars_schema(name)), *(p[name] for p in parts if name in p)]
+            [
+                pl.DataFrame(schema=polars_schema(name)),
+                *(part[name] for part in parts.values() if name in part),
+            ]
         )
         for name in HTA_TABLES
     }
     with amend(profile) as draft:
         for name, frame in tables.items():
-            draft.connection.execute(f"DELETE FROM {name}")  # noqa: S608 (a key of TABLES)
+            outdated = f"DELETE FROM {name} WHERE list_contains(?, trace_id)"  # noqa: S608 (a key of TABLES)
+            draft.connection.execute(outdated, [list(parts)])
             append(draft.connection, name, frame)
-    return SecondOpinion(len(traces), tables["hta_check"], tables["hta_failure"])
+    return tables
 
 
 def _traces(connection: DuckDBPyConnection) -> list[_Trace]:
@@ -95,33 +144,27 @@ def _traces(connection: DuckDBPyConnection) -> list[_Trace]:
 
 
 def _opinion(
-    connection: DuckDBPyConnection, profile: Path, trace: _Trace, timeout_s: int
+    connection: DuckDBPyConnection, trace: _Trace, file: Path | None, timeout_s: int
 ) -> dict[str, pl.DataFrame]:
     """All ``hta_*`` rows of one trace."""
     from cb_trace.hta.events import trace_rows
 
-    readings = _readings(profile, trace, timeout_s)
+    readings = _readings(trace, file, timeout_s)
     tables = _failures(trace, readings) | _breakdowns(trace, readings)
     if readings[0].loaded:
         tables |= _linked(trace, trace_rows(connection, trace.trace_id), readings)
     return tables
 
 
-def _readings(profile: Path, trace: _Trace, timeout_s: int) -> list[Reading]:
+def _readings(trace: _Trace, file: Path | None, timeout_s: int) -> list[Reading]:
     """HTA as it comes, and once more unrounded where the file is finer than a microsecond."""
-    if trace.device_type == "cpu":
+    if file is None:
         return [process.not_read("recorded on the CPU: HTA looks at device activity only")]
-    try:
-        with readable(located_path(trace.path, profile)) as file:
-            if trace.sha256 is not None and file_sha256(file) != trace.sha256:
-                return [process.not_read("the file has changed since it was ingested")]
-            first = process.read(file, rounded=True, analyses=ANALYSES, timeout_s=timeout_s)
-            if not first.loaded or trace.resolution_ns >= 1_000:
-                return [first]
-            again = ("temporal", *(a for a in ANALYSES[1:] if a in first.failed))
-            return [first, process.read(file, rounded=False, analyses=again, timeout_s=timeout_s)]
-    except CbTraceError as error:
-        return [process.not_read(error.message)]
+    first = process.read(file, rounded=True, analyses=ANALYSES, timeout_s=timeout_s)
+    if not first.loaded or trace.resolution_ns >= 1_000:
+        return [first]
+    again = ("temporal", *(a for a in ANALYSES[1:] if a in first.failed))
+    return [first, process.read(file, rounded=False, analyses=again, timeout_s=timeout_s)]
 
 
 def _failures(trace: _Trace, readings: list[Reading]) -> dict[str, pl.DataFrame]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from cb_trace.errors import CbTraceError
-from cb_trace.files import file_sha256, located_path, readable
+from cb_trace.files import located_path, original_trace, readable
 from cb_trace.reporters import perfetto_events as events
 from cb_trace.reporters import perfetto_rows as rows
 from cb_trace.reporters.modules import find_module
@@ -51,7 +51,7 @@ class Counter:
 def find_source(connection: Connection, profile: Path, rank: int | None = None) -> Source:
     """The trace to annotate: the full pass as recorded, of a rank, by default the lowest.
 
-    :raises CbTraceError: the profile holds none, or the file is gone.
+    :raises CbTraceError: the profile holds none, or the file is gone or another one.
     """
     found = fetch(connection, "perfetto_source", rank=rank)
     if not found and rank is not None:
@@ -60,15 +60,9 @@ def find_source(connection: Connection, profile: Path, rank: int | None = None) 
         raise CbTraceError(f"{profile} holds no trace of a full pass", hint="record one")
     row = found[0]
     file = located_path(row["path"], profile)
-    try:
-        with readable(file):
-            pass
-    except CbTraceError as error:
-        raise CbTraceError(
-            f"the trace of {profile} is gone: it was expected at {file}",
-            hint="put it back there, or ingest it again",
-        ) from error
-    return Source(row["trace_id"], row["run_id"], row["deployment"], file, row["sha256"])
+    with original_trace(file, row["sha256"], profile):
+        pass  # another trace would get arrows to the wrong kernels, without any error
+    return Source(row["trace_id"], row["run_id"], row["deployment"], file)
 
 
 def annotate(
@@ -86,7 +80,7 @@ def annotate(
     :param whole: keep the whole trace; else only what happens around the modules asked for, of
         each its first call in each phase.
     :param counters: rows of numbers to add to our own.
-    :raises CbTraceError: unknown module, or the trace file is another one than it was.
+    :raises CbTraceError: unknown module, or the trace file is gone.
     """
     slices = [*rows.call_slices(connection, source), *rows.device_slices(connection, source)]
     placed = events.place(slices)
@@ -101,12 +95,10 @@ def annotate(
         Counter(one.name, list(steps_within(one.steps, windows)))
         for one in (_running(connection, source), *counters, _errors(placed))
     ]
-    with readable(source.file) as file:
-        _check_unchanged(source, file)
-        with _written(target) as out:
-            ahead = _slices(pids, kept, isolated)
-            after = _arrows(pids[0], flows, every)
-            report = copy_trace(file, out, after, ahead=ahead, windows=windows)
+    with readable(source.file) as file, _written(target) as out:
+        ahead = _slices(pids, kept, isolated)
+        after = _arrows(pids[0], flows, every)
+        report = copy_trace(file, out, after, ahead=ahead, windows=windows)
     return Annotated(report, len(kept), targets, flows.early)
 
 
@@ -118,15 +110,6 @@ def _further(copies: Sequence[Placed], placed: Sequence[Placed]) -> list[Placed]
     """Rows after those there are."""
     last = max((item.tid for item in placed), default=0)
     return [Placed(item.slice, item.tid + last, item.row) for item in copies]
-
-
-def _check_unchanged(source: Source, file: Path) -> None:
-    # Another trace under this name would get arrows to the wrong kernels, without any error.
-    if source.sha256 is not None and file_sha256(file) != source.sha256:
-        raise CbTraceError(
-            f"{source.file} is not the trace this profile was made from",
-            hint="put the original back, or ingest this one",
-        )
 
 
 def _targets(

@@ -29,7 +29,6 @@ class Source:
     run_id: str
     deployment: str
     file: Path
-    sha256: str | None
 
 
 def call_slices(connection: Connection, source: Source) -> Iterator[Slice]:

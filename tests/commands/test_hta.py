@@ -35,6 +35,43 @@ def test_a_trace_without_a_device_is_a_note(
     assert json.loads(shown.out)["rows"] == []
     assert "note: HTA, trace 0: load failed: ValueError: HTA sees no device activity" in shown.err
     assert "Traceback" not in shown.err
+    assert "traces asked: 1; HTA gave no figure to compare" in shown.err
+    assert "agrees" not in shown.err
+
+
+def test_a_trace_that_is_gone_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = write_trace(tmp_path / "trace.json", events())
+    profile = tmp_path / "p.duckdb"
+    assert run(["ingest", str(trace), "-o", str(profile)]) == 0
+    trace.unlink()
+    before = profile.read_bytes()
+    capsys.readouterr()
+    assert run(["hta", str(profile)]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    line, hint = shown.err.splitlines()
+    assert f"the trace of {profile} is gone: it was expected at {trace}" in line
+    assert hint == "  put it back there, or ingest it again"
+    assert profile.read_bytes() == before
+
+
+def test_a_rank_whose_trace_is_gone_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, profile = tmp_path / "ranks", str(tmp_path / "p.duckdb")
+    folder.mkdir()
+    for rank in range(2):
+        write_trace(folder / f"rank{rank}.json", events())
+    assert run(["ingest", str(folder), "-o", profile]) == 0
+    (folder / "rank0.json").unlink()
+    capsys.readouterr()
+    assert run(["hta", profile]) == 0
+    shown = capsys.readouterr().err
+    gone = f"the trace of {profile} is gone: it was expected at {folder / 'rank0.json'}"
+    assert f"note: HTA was not asked: {gone}\n" in shown
+    assert "traces asked: 1 of 2; HTA agrees on 2 of 7 figures" in shown
 
 
 def test_what_is_no_profile_ends_with_one_line(

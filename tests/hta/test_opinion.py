@@ -153,8 +153,6 @@ CPU_ONLY = [op("aten::mm", 10, 40), annotation("ProfilerStep#0", 0, 100)]
         ("cpu only", "HTA sees no device activity"),
         ("not JSON", "JSONDecodeError"),
         ("zstd", "HTA reads JSON, plain or gzip, and nothing else"),
-        ("gone", "no such file"),
-        ("changed", "the file has changed since it was ingested"),
         ("recorded on cpu", "recorded on the CPU"),
         ("text for time", "TypeError"),
     ],
@@ -169,6 +167,7 @@ def test_what_hta_cannot_read_is_a_stored_reason(
     path = write_profile(tmp_path, given, {}, device_type=device)
     spoil(tmp_path / "trace.json", damage, path)
     opinion = second_opinion(path)
+    assert (opinion.traces, opinion.absent) == (1, ())
     (row,) = opinion.failures.rows()
     assert row[:3] == (0, True, "load")
     assert expected in row[3]
@@ -177,17 +176,61 @@ def test_what_hta_cannot_read_is_a_stored_reason(
 
 
 def spoil(file: Path, damage: str, profile: Path) -> None:
-    """Damage the file; the profile believes what it now holds, unless it is to find it changed."""
-    if damage == "gone":
-        file.unlink()
-        return
-    spoilt = {"not JSON": b'{"traceEvents": [{', "zstd": b"\x28\xb5\x2f\xfd", "changed": b"{}"}
+    """Damage the file; the profile believes what it now holds."""
+    spoilt = {"not JSON": b'{"traceEvents": [{', "zstd": b"\x28\xb5\x2f\xfd"}
     if damage not in spoilt:
         return
     file.write_bytes(spoilt[damage])
-    if damage != "changed":
-        with amend(profile) as draft:
-            draft.connection.execute("UPDATE trace SET sha256 = ?", [file_sha256(file)])
+    with amend(profile) as draft:
+        draft.connection.execute("UPDATE trace SET sha256 = ?", [file_sha256(file)])
+
+
+def test_a_trace_that_is_gone_or_another_is_refused_and_the_earlier_opinion_kept(
+    profile: Path, tmp_path: Path
+) -> None:
+    kept = Path(shutil.copytree(profile.parent, tmp_path / "kept")) / "p.duckdb"
+    trace, before = kept.with_name("trace.json"), kept.read_bytes()
+    trace.write_bytes(b"{}")
+    with pytest.raises(CbTraceError, match=r"trace\.json is not the trace this profile was made"):
+        second_opinion(kept)
+    trace.unlink()
+    with pytest.raises(CbTraceError, match=r"is gone: it was expected at .*kept/trace\.json \(put"):
+        second_opinion(kept)
+    with_another_rank(kept)
+    before_two = kept.read_bytes()
+    with pytest.raises(CbTraceError, match=r"none of the 2 traces of .* is there; the trace of"):
+        second_opinion(kept)
+    assert stored(kept, "SELECT count(*) FROM hta_check") == [(7,)]
+    assert before != before_two == kept.read_bytes()
+
+
+def test_of_several_ranks_those_that_are_there_are_asked(profile: Path, tmp_path: Path) -> None:
+    kept = Path(shutil.copytree(profile.parent, tmp_path / "kept")) / "p.duckdb"
+    with_another_rank(kept)
+    kept.with_name("trace.json").rename(kept.with_name("other.json"))
+    opinion = second_opinion(kept)
+    assert opinion.traces == 1
+    assert opinion.checks["trace_id"].unique().to_list() == [1]
+    (reason,) = opinion.absent
+    assert reason.endswith(f"is gone: it was expected at {kept.with_name('trace.json')}")
+    counted = "SELECT trace_id, count(*) FROM hta_check GROUP BY 1 ORDER BY 1"
+    assert stored(kept, counted) == [(0, 7), (1, opinion.checks.height)]
+
+
+def with_another_rank(profile: Path) -> None:
+    with amend(profile) as draft:
+        draft.connection.execute(
+            "INSERT INTO trace SELECT * REPLACE (1 AS trace_id, 1 AS rank, 'other.json' AS path) "
+            "FROM trace"
+        )
+
+
+def test_a_profile_without_a_full_pass_is_refused(tmp_path: Path) -> None:
+    path = write_profile(tmp_path, events(), {})
+    with amend(path) as draft:
+        draft.connection.execute("UPDATE trace SET role = 'isolated'")
+    with pytest.raises(CbTraceError, match="holds no trace of a full pass"):
+        second_opinion(path)
 
 
 def test_a_trace_inside_a_bundle_is_read(tmp_path: Path) -> None:
