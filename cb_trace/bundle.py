@@ -69,6 +69,9 @@ class RunRecord:
     sm_clock_mhz: int | None = None  # under load, before the first profile
     l2_bytes: int | None = None
     cpu_threads: int | None = None
+    # What a replay needs beside these; bundles that have neither were recorded as if without.
+    wrap: list[str] = field(default_factory=list)  # methods that count as a call of their module
+    autocast: str | None = None  # fp32: none; None: unknown, so what ``dtype`` says
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

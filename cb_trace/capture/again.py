@@ -45,8 +45,8 @@ def replay_bundle(
 ) -> Manifest:
     """Replay a bundle's workload and write the bundle, replays renewed, into ``folder``.
 
-    Device kind, dtype, seed, phase, mode and grad mode are the bundle's; the other options are
-    the given ones.
+    Device kind, autocast, seed, phase, mode, grad mode and wrapped methods are the bundle's; the
+    other options are the given ones.
 
     :raises CbTraceError: no bundle; no provider to build the workload from; another module tree
         than the one recorded; no such device here.
@@ -124,7 +124,8 @@ def _options(bundle: Bundle, given: RecordOptions) -> RecordOptions:
     )
     same_kind = given.device.partition(":")[0] == run.device_type
     device = given.device if same_kind else run.device_type
-    dtype: Dtype = run.dtype if run.dtype in get_args(Dtype) else "fp32"  # type: ignore[assignment]
+    autocast = run.autocast or run.dtype  # the latter may be the model's own, without autocast
+    dtype: Dtype = autocast if autocast in get_args(Dtype) else "fp32"  # type: ignore[assignment]
     return replace(
         given,
         device=device,
@@ -133,6 +134,7 @@ def _options(bundle: Bundle, given: RecordOptions) -> RecordOptions:
         grad=grad,
         phase="train" if "backward" in run.phases else "forward",
         mode=run.mode,
+        wrap=tuple(run.wrap),
     )
 
 

@@ -83,6 +83,8 @@ def run_record(
         phases=list(phases),
         dtype=dtype_name(workload.model, options.dtype),
         seed=options.seed,
+        wrap=list(options.wrap),
+        autocast=options.dtype,
         tool_version=VERSION,
         **asdict(where),
     )

@@ -164,3 +164,8 @@ class Caller(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return nn.functional.linear(self.coder.encode(x, scale=2.0), self.used.weight)
+
+
+def caller_in_bf16() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    """A provider whose model is of another dtype by itself, with a method to wrap."""
+    return Caller().bfloat16(), (torch.ones(2, 4, dtype=torch.bfloat16),)

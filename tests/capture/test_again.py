@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from cb_trace.bundle import Manifest, open_bundle, write_bundle
+from cb_trace.bundle import MANIFEST, Manifest, open_bundle, write_bundle
 from cb_trace.capture.again import replay_bundle
+from cb_trace.capture.options import RecordOptions
 from cb_trace.capture.record import record
+from cb_trace.capture.step import Step, step_of
 from cb_trace.errors import CbTraceError
 from cb_trace.providers import load
+from cb_trace.providers.workload import Workload
 from cb_trace.replay import tour
 from tests.capture.test_record import PROVIDERS, QUICK, quick
 
@@ -86,3 +90,61 @@ def test_a_provider_that_is_gone_is_one_line(recorded: Path, tmp_path: Path) -> 
     other = replace(manifest, run=replace(manifest.run, provider="gone:model"))
     with pytest.raises(CbTraceError, match="cannot import gone"):
         replay_bundle(changed(recorded, tmp_path, other), tmp_path, QUICK)
+
+
+def asked(
+    folder: Path, name: str, options: RecordOptions, monkeypatch: pytest.MonkeyPatch
+) -> RecordOptions:
+    """What a replay of a bundle does, of all that may change what is measured."""
+    quick(folder, f"{PROVIDERS}:{name}", replace(options, replay=False))
+    seen: list[RecordOptions] = []
+
+    def step(workload: Workload, given: RecordOptions, device: torch.device) -> Step:
+        seen.append(given)
+        return step_of(workload, given, device)
+
+    monkeypatch.setattr("cb_trace.capture.again.step_of", step)
+    (folder / "again").mkdir()
+    replay_bundle(folder, folder / "again", QUICK)
+    return replace(seen[0], replay=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("caller_in_bf16", QUICK),
+        ("caller_in_bf16", replace(QUICK, wrap=("encode",), seed=3, grad=True)),
+        ("everything", replace(QUICK, dtype="bf16", phase="train", grad=True)),
+    ],
+)
+def test_a_replay_has_the_options_of_the_recording(
+    name: str, options: RecordOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = replace(options, replay=False, grad=bool(options.grad))
+    assert asked(tmp_path / "a", name, options, monkeypatch) == expected
+
+
+def test_wrapped_methods_are_replayed_as_calls(tmp_path: Path) -> None:
+    """What the replay measures is what a recording with replay measures, and the step had."""
+    options, name = replace(QUICK, wrap=("encode",)), f"{PROVIDERS}:caller_in_bf16"
+    _, whole = quick(tmp_path / "whole", name, options)
+    quick(tmp_path / "a", name, replace(options, replay=False))
+    (tmp_path / "again").mkdir()
+    replayed = replay_bundle(tmp_path / "a", tmp_path / "again", QUICK)
+
+    def calls(manifest: Manifest) -> list[tuple[str, str, int, int]]:
+        return [(r.path, r.condition, r.call_index, r.calls) for r in manifest.replays]
+
+    assert calls(replayed) == calls(whole)
+    assert [r.path for r in replayed.replays if r.samples_ns].count("coder") == 2  # hot and cold
+
+
+def test_a_bundle_that_does_not_say_what_was_wrapped_opens(tmp_path: Path) -> None:
+    quick(tmp_path / "a", f"{PROVIDERS}:caller_in_bf16", replace(QUICK, replay=False))
+    document = json.loads((tmp_path / "a" / MANIFEST).read_text())
+    del document["run"]["wrap"], document["run"]["autocast"]
+    (tmp_path / "a" / MANIFEST).write_text(json.dumps(document))
+    run = open_bundle(tmp_path / "a").manifest.run
+    assert (run.wrap, run.autocast, run.dtype) == ([], None, "bf16")
+    (tmp_path / "again").mkdir()
+    assert replay_bundle(tmp_path / "a", tmp_path / "again", QUICK).replays

@@ -45,7 +45,8 @@ def test_a_module_that_holds_itself_ends() -> None:
 @pytest.mark.parametrize("alias", [False, True])
 def test_two_modules_under_one_path_are_refused(alias: bool) -> None:
     """Only names put into ``_modules`` by hand, empty or with a dot, can do that."""
-    model = nn.Sequential(nn.ModuleDict({"b": nn.ReLU()}))
+    inner = nn.ReLU()
+    model = nn.Sequential(nn.ModuleDict({"b": inner}))
     other = nn.Linear(2, 2)
     if alias:
         model.add_module("first", other)
@@ -53,7 +54,7 @@ def test_two_modules_under_one_path_are_refused(alias: bool) -> None:
     with pytest.raises(CbTraceError, match=r"the path '0\.b': a ReLU and a Linear") as caught:
         module_tree(model)
     assert "\n" not in str(caught.value)
-    model._modules["0.b"] = model[0].b  # one module, twice at one place
+    model._modules["0.b"] = inner  # one module, twice at one place
     assert {"", "0", "0.b"} <= {r.path for r in module_tree(model).records}
 
 
