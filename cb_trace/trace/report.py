@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 NO_LAUNCH = "no launch in file"
 _ONLY_METADATA = "no events in this trace, only metadata"
+_STEPS_OVERLAP = (
+    "steps of several processes overlap in this file, and figures of a step mix them: "
+    "ingest a file a process"
+)
 UNRECORDED = "graph that ran on after its last kernel"
 _LONG_WAIT_NS = 100_000  # a wait returns some 10 µs after the last kernel
 UNTIMED = "event without a usable time"
@@ -163,6 +167,8 @@ def _notes(
         for drop in drops
         if drop.reason == UNRECORDED
     ]
+    if sql.value(job.connection, sql.text("steps_overlap"), trace_id=job.trace_id):
+        notes.append(_STEPS_OVERLAP)
     if not steps:
         part = job.options.window_ns is not None
         what = "no whole step in this window" if part else "no steps in this trace"

@@ -147,6 +147,20 @@ def test_row_32_what_cannot_be_told_is_refused(
     assert drops(report)["no launch in file"] == (2, 6000)
 
 
+@pytest.mark.parametrize(("second", "said"), [(800, True), (900, False)])
+def test_row_32_steps_of_two_processes_that_overlap_are_told(
+    second: float, said: bool, tmp_path: Path, load: Loader
+) -> None:
+    """An instant of two steps has no one owner, so what is split over modules mixes the two."""
+    events = [
+        annotation("ProfilerStep#1", 0, 1000, pid="A"),
+        annotation("ProfilerStep#2", 1000.5, 1000, pid="A"),
+        annotation("ProfilerStep#1", second + 1100, 1000, pid="B"),
+    ]
+    report = load(write_trace(tmp_path / "t.json", events))
+    assert any("steps of several processes overlap" in note for note in report.notes) == said
+
+
 def test_row_33_an_id_that_comes_again_links_to_the_call_before(
     tmp_path: Path, load: Loader, profile: duckdb.DuckDBPyConnection
 ) -> None:
