@@ -140,7 +140,8 @@ def _evidence(
     at_call = np.where(by == _CALL, first, np.where(joined, of_node, NOTHING))
     once_more = np.where(by == _CALL, lookup(again, call, False), repeated)
     runs = nest(updates(events.annotation, events.op))
-    update = (by == NOTHING) & after_backward(events.step, calls.frame, autograd, origin.at_ns)
+    update = (by == NOTHING) & origin.known
+    update &= after_backward(events.step, calls.frame, autograd, origin.at_ns)
     marks: dict[str, Ints | Flags] = {
         "by": by, "call": at_call, "joined": joined, "once_more": once_more, "update": update,
         "module_id": lookup(column(calls.frame, "module_id"), at_call),

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import polars as pl
+import pytest
 
 from cb_trace.attribution import TraceEvents, attribute
 from tests.attribution.kineto_reader import events_of
@@ -163,6 +164,17 @@ def test_collectives_belong_to_the_module_around_them_else_to_communication() ->
     outside = outcomes(recording(*work(name, 70, 6)), tree(*TREE))
     assert inside[name] == ("a.b", "forward", "range")
     assert outside[name] == (None, "forward", "communication")
+
+
+@pytest.mark.parametrize("begin", [0, -1000])
+def test_a_kernel_without_a_launch_comes_after_no_backward(begin: float) -> None:
+    """Nothing tells when it was set off, wherever the trace's own clock begins."""
+    events = events_of([
+        op("aten::mm", begin + 10, 5, **{"Sequence number": 1}),
+        op("MmBackward0", begin + 30, 10, **{"Sequence number": 1, "Fwd thread id": 1}),
+        kernel("lost", begin + 50, 1, 99),
+    ])  # fmt: skip
+    assert outcomes(events) == {"lost": (None, "forward", "no launch in file")}
 
 
 def test_the_optimizer_is_its_own_phase() -> None:
