@@ -42,4 +42,5 @@ SELECT
     isolated_us
 FROM kernel_diff
 SEMI JOIN chosen USING (path)
-ORDER BY greatest(context_us, isolated_us) DESC, op, context_kernel, isolated_kernel;
+ORDER BY
+    greatest(context_us, isolated_us) DESC, phase, op, status, context_kernel, isolated_kernel;

@@ -37,6 +37,6 @@ WITH self_time AS (
 SELECT rank, deployment, path, class, phase, self_us, busy_us, idle_us, share
 FROM self_time
 LEFT JOIN ranked USING (run_id)
-QUALIFY row_number() OVER (PARTITION BY run_id, deployment ORDER BY self_us DESC, path)
+QUALIFY row_number() OVER (PARTITION BY run_id, deployment ORDER BY self_us DESC, path, phase)
     <= coalesce(getvariable('n'), 20)
-ORDER BY rank, run_id, deployment, self_us DESC, path;
+ORDER BY rank, run_id, deployment, self_us DESC, path, phase;
