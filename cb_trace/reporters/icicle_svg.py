@@ -44,8 +44,9 @@ def render(
     """
     tree = document_tree(document, deployment=deployment, phase=phase)
     costs = tree.column("cost_us")
+    width_is = "cost in the step"
     if all(cost is None for cost in costs):
-        costs = tree.column("busy_us")
+        costs, width_is = tree.column("busy_us"), "time busy in the step"
     boxes = list(icicle(tree, costs, WIDTH))
     rows = max((box.depth for box in boxes), default=0) + 1
     height = _TOP + rows * _ROW + _FOOT
@@ -55,7 +56,7 @@ def render(
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
         f'width="{WIDTH}" height="{height}" {_FONT} font-size="14" role="img">\n'
         f'{_HATCH}<rect width="{WIDTH}" height="{height}" fill="#fff"/>{_heading(tree)}{drawn}'
-        f"{_legend(height)}</svg>\n"
+        f"{_legend(height)}{_caption(tree, width_is, height)}</svg>\n"
     )
 
 
@@ -160,6 +161,12 @@ def _legend(height: int) -> str:
         f'<rect x="{right + 140}" y="{y - 2}" width="14" height="14" fill="url(#hatch)"/>'
         f"{_text(right + 162, y + 10, 'not measured', '#5a606c')}"
     )
+
+
+def _caption(tree: DocumentTree, width_is: str, height: int) -> str:
+    """What a width means, at the lower right: the legend beside it is of the colour alone."""
+    text = f"width: {width_is}, µs, {tree.view['deployment']} deployment"
+    return _text(WIDTH - 2, height - 20, text, "#5a606c", anchor="end")
 
 
 def _text(x: float, y: float, text: str, ink: str, *, anchor: str = "start") -> str:

@@ -155,8 +155,17 @@ def test_the_icicle_for_slides(document: dict[str, Any]) -> None:
     assert boxes["h.0.attn +100 %"][0] == pytest.approx(1600 * 300 / 970 - 1, abs=0.01)
     assert boxes["h.0.mlp ~0"][1] == "#f1f1ef"
     assert boxes["head "][1] == "url(#hatch)"
+    texts = [text.text for text in root.findall(f"{space}text")]
+    assert "width: cost in the step, µs, eager deployment" in texts
     with pytest.raises(CbTraceError, match="no deployment 'graph'"):
         icicle_svg.render(document, deployment="graph")
+
+
+def test_the_icicle_says_what_its_width_is_without_costs(document: dict[str, Any]) -> None:
+    (view,) = document["views"]
+    columns = {name: at for name, at in view["columns"].items() if name != "cost_us"}
+    drawn = icicle_svg.render({**document, "views": [{**view, "columns": columns}]})
+    assert ">width: time busy in the step, µs, eager deployment<" in drawn
 
 
 @pytest.fixture
