@@ -20,7 +20,7 @@ from tests.web.profiles import full_profile
 from tests.web.test_report_page import HOSTILE, number, row, state
 
 SECTIONS = ["step", "changed", "modules", "kernels", "roofline", "memory", "measured"]
-HEADS = ["Module", "Base", "New", "Change", "Change, %", "Interval of the change", "Kernels"]
+HEADS = ["Module", "Base µs", "New µs", "Change µs", "Change, %", "Interval µs", "Kernels"]
 
 
 @pytest.fixture
@@ -58,10 +58,10 @@ def test_the_table_has_the_changes_that_the_command_has(
     assert [text.rstrip("↓↑") for text in page.texts(".tree thead th")] == HEADS
     for one in expected.rows:
         cells = dict(zip(HEADS, row(page, one.path), strict=True))
-        assert number(cells["Change"]) == pytest.approx(one.cost.delta, abs=0.5, rel=0.005)
+        assert number(cells["Change µs"]) == pytest.approx(one.cost.delta, abs=0.5, rel=0.005)
         if one.presence != "both":
             assert cells["Change, %"] == one.presence
-            assert "–" in (cells["Base"], cells["New"])
+            assert "–" in (cells["Base µs"], cells["New µs"])
         elif one.cost.delta == 0:
             assert cells["Change, %"] == "0"
         elif one.cost.within_noise:
@@ -69,7 +69,7 @@ def test_the_table_has_the_changes_that_the_command_has(
         else:
             ratio = number(cells["Change, %"].replace(" ", ""))
             assert ratio / 100 == pytest.approx(one.cost.ratio, rel=0.05)
-        low, high = (number(text) for text in cells["Interval of the change"].split(" to "))
+        low, high = (number(text) for text in cells["Interval µs"].split(" to "))
         assert (low, high) == pytest.approx((one.cost.low, one.cost.high), abs=0.5, rel=0.005)
 
 

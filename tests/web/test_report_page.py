@@ -59,7 +59,7 @@ def test_the_table_holds_the_figures_of_compare(page: Page, profile: Path) -> No
     assert len(figures) == 6
     for path, *expected in figures:
         cells = dict(zip(heads, row(page, path), strict=True))
-        for head, figure in zip(("Cost", "Alone", "Knock-out"), expected, strict=True):
+        for head, figure in zip(("Cost µs", "Alone µs", "Knock-out µs"), expected, strict=True):
             if figure is None:
                 assert cells[head] == "–"
             else:

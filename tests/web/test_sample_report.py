@@ -22,6 +22,12 @@ def page(browser: Browser, sample: Path) -> Iterator[Page]:
     opened.close()
 
 
+def test_a_narrow_page_does_not_scroll_sideways(page: Page) -> None:
+    page.resize(420, 900)
+    page.wait("innerWidth === 420")
+    assert page.ask("document.documentElement.scrollWidth <= innerWidth")
+
+
 def test_boxes_and_rows_are_those_of_compare(page: Page, sample: Path) -> None:
     figures = sql(
         sample, "SELECT path, cost_us, isolated_us FROM compare WHERE deployment = 'eager'"

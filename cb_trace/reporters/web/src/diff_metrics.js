@@ -41,16 +41,16 @@ export function paintChange(page, i) {
 }
 
 export function changeColumns(page) {
-  const { view, pair } = page, { key, print, signed } = page.figure();
+  const { view, pair } = page, { key, print, unit, signed } = page.figure();
   const at = (i) => view.change(key, i);
   const there = (side, i) => pair.presence(view, i) !== (side === "base" ? "added" : "removed");
-  const side = (which) => ({ key: which, title: which === "base" ? "Base" : "New", value: (i) => at(i)[which].value,
+  const side = (which) => ({ key: which, title: which === "base" ? "Base" : "New", unit, value: (i) => at(i)[which].value,
     cell: (i) => (there(which, i) ? print(at(i)[which].value) : "–") });
   return [
     side("base"), side("new"),
-    { key: "delta", title: "Change", value: (i) => Math.abs(at(i).delta), cell: (i) => h("span", { class: changeText(page, i).kind === "noise" ? "soft" : null }, signed(at(i).delta)) },
+    { key: "delta", title: "Change", unit, value: (i) => Math.abs(at(i).delta), cell: (i) => h("span", { class: changeText(page, i).kind === "noise" ? "soft" : null }, signed(at(i).delta)) },
     { key: "ratio", title: "Change, %", value: (i) => Math.abs(at(i).ratio), cell: (i) => ratioCell(page, i) },
-    { key: "interval", title: "Interval of the change", value: (i) => at(i).high - at(i).low,
+    { key: "interval", title: "Interval", unit, value: (i) => at(i).high - at(i).low,
       cell: (i) => h("span", { class: "soft" }, intervalText(at(i), signed)) },
     { key: "kernels", title: "Kernels", value: (i) => Math.abs(view.change("kernels", i).delta), cell: (i) => kernels(view.change("kernels", i)) },
   ].filter((one) => one.key !== "interval" || rows(page).some((i) => at(i).bounded));

@@ -71,7 +71,7 @@ export function paint(view, key, i) {
 
 // Of the table: how a figure sorts, and what its cell shows.
 export function columnsOf(view) {
-  const figure = (key, title, print) => ({ key, title, there: view.has(key),
+  const figure = (key, title, print) => ({ key, title, unit: print === us ? " µs" : "", there: view.has(key),
     value: (i) => view.numbers(key)[i], cell: (i) => print(view.numbers(key)[i]) });
   const share = (i) => view.numbers("cost_us")[i] / view.stepUs;
   return [

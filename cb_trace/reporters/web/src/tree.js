@@ -87,16 +87,16 @@ export class Tree {
 
   drawHead() {
     const { state } = this.context;
-    const cell = (key, title, kind) => {
+    const cell = (key, title, kind, unit) => {
       const chosen = state.get("sort") === key;
       const down = state.get("order") !== "asc";
       return h("th", { role: "columnheader", class: kind,
         "aria-sort": chosen ? (down ? "descending" : "ascending") : null },
-      h("button", { type: "button", onclick: () => this.sort(key) }, title,
+      h("button", { type: "button", onclick: () => this.sort(key) }, title, unit && h("span", { class: "unit" }, unit),
         h("span", { class: "arrow", "aria-hidden": "true" }, chosen ? (down ? "↓" : "↑") : "")));
     };
     replace(this.head, h("tr", { role: "row", "aria-rowindex": 1 },
-      cell("name", "Module", "module"), this.columns.map(({ key, title }) => cell(key, title, `number ${key}`))));
+      cell("name", "Module", "module"), this.columns.map(({ key, title, unit }) => cell(key, title, `number ${key}`, unit))));
   }
 
   // Once by size, once the other way, then as in the model.
