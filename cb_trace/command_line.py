@@ -16,10 +16,10 @@ import click
 from cb_trace.commands.options import SETTINGS, reader_gone
 from cb_trace.errors import CbTraceError
 from cb_trace.imports import uncollected
-from cb_trace.interrupts import of_interrupt, stopping_queries
+from cb_trace.interrupts import Terminated, of_interrupt, stopping_queries
 from cb_trace.version import VERSION
 
-INTERRUPTED = 130
+INTERRUPTED, TERMINATED = 130, 143  # 128 and the signal's number, as a shell has it
 # What a name, a right, a disk or a limit of the machine is the cause of, wherever it comes up.
 _NO_BUG_OF_OURS = {
     errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC,
@@ -95,6 +95,8 @@ def run(arguments: Sequence[str]) -> int:
             )
     except (KeyboardInterrupt, click.Abort):
         return _complain("interrupted", "", INTERRUPTED)
+    except Terminated:
+        return _complain("terminated", "", TERMINATED)
     except SystemExit as error:  # only a user's own code does this: no success of ours
         given = "" if error.code is None else repr(error.code)
         return _complain(

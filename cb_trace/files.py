@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
@@ -17,6 +16,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
 
 from cb_trace.errors import CbTraceError
+from cb_trace.parts import scratch_folder
 
 MANIFEST = "manifest.json"
 
@@ -84,8 +84,8 @@ def readable(path: Path) -> Iterator[Path]:
         yield path
         return
     member = path.relative_to(archive).as_posix()
-    with tempfile.TemporaryDirectory(prefix="cb-trace-") as folder:
-        target = Path(folder) / PurePosixPath(member).name
+    with scratch_folder() as folder:
+        target = folder / PurePosixPath(member).name
         with zipfile.ZipFile(archive) as source:
             if member not in source.namelist():
                 raise CbTraceError(f"{archive} holds no {member}", hint="record it again")

@@ -11,9 +11,10 @@ import gzip
 import json
 import re
 import shutil
-import tempfile
 from pathlib import Path
 from typing import Any, Protocol
+
+from cb_trace.parts import scratch_folder
 
 HEADER_KEYS = (
     "schemaVersion",
@@ -48,8 +49,8 @@ class Exporter(Protocol):
 
 def export_trace(profiler: Exporter, target: Path) -> None:
     """Write a stopped profiler's trace to ``target`` (``.json.gz``), cleaned."""
-    with tempfile.TemporaryDirectory(prefix="cb-trace-") as folder:
-        raw = Path(folder) / "raw.json"
+    with scratch_folder() as folder:
+        raw = folder / "raw.json"
         profiler.export_chrome_trace(str(raw))
         clean_trace(raw, target)
 

@@ -167,13 +167,30 @@ def test_what_a_living_process_writes_stays(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [target]
 
 
+@pytest.mark.parametrize(
+    ("sign", "status"),
+    [
+        (signal.SIGINT, (130, "cb-trace: interrupted")),
+        (signal.SIGTERM, (143, "cb-trace: terminated")),
+    ],
+)
 @pytest.mark.parametrize("part", [0.5, 0.9, None])
-def test_ctrl_c_leaves_nothing(tmp_path: Path, calls: int, part: float | None) -> None:
-    source, target = trace(tmp_path), tmp_path / "p.duckdb"
+def test_ctrl_c_and_sigterm_leave_nothing(  # noqa: PLR0917 - fixtures
+    tmp_path: Path,
+    calls: int,
+    part: float | None,
+    sign: int,
+    status: tuple[int, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source, target, temporary = trace(tmp_path), tmp_path / "p.duckdb", tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
     at = "before rename" if part is None else int(calls * part)
-    done = ended(at, signal.SIGINT, source, "-o", target)
-    assert (done.returncode, done.stderr.strip()) == (130, "cb-trace: interrupted")
-    assert list(tmp_path.iterdir()) == [source]
+    done = ended(at, sign, source, "-o", target)
+    assert (done.returncode, done.stderr.strip()) == status
+    assert set(tmp_path.iterdir()) == {source, temporary}
+    assert list(temporary.iterdir()) == []
 
 
 def test_ctrl_c_while_duckdb_works_is_an_interruption_too(

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
 from types import SimpleNamespace
 
 import duckdb
 import pytest
 
 from cb_trace import interrupts
-from cb_trace.interrupts import interruptible, of_interrupt, stopping_queries
+from cb_trace.interrupts import Terminated, interruptible, of_interrupt, stopping_queries
 
 LONG = "SELECT count(*) FROM range(100000) a, range(100000) b WHERE (a.range * b.range) % 7 = 3"
 
@@ -98,3 +101,77 @@ def test_other_handlers_are_asked_as_before() -> None:
         signal.raise_signal(signal.SIGINT)
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def terminated(work: Callable[[], object]) -> None:
+    """Work that ends of SIGTERM."""
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    with pytest.raises(Terminated), stopping_queries():
+        work()
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_a_query_that_runs_ends_with_sigterm() -> None:
+    """Whatever DuckDB makes of it."""
+    with interruptible(duckdb.connect()) as connection:
+
+        def work() -> None:
+            threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
+            connection.execute(LONG)
+
+        terminated(work)
+
+
+def test_a_second_sigterm_leaves_the_clearing_away_alone() -> None:
+    cleared: list[str] = []
+
+    def work() -> None:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            signal.raise_signal(signal.SIGTERM)
+            cleared.append("all")
+
+    terminated(work)
+    assert cleared == ["all"]
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_sigterm_that_was_swallowed_ends_it_later(again: bool) -> None:
+    met: list[str] = []
+
+    def work() -> None:
+        with suppress(BaseException):
+            signal.raise_signal(signal.SIGTERM)
+        met.append("went on")
+        if again:
+            signal.raise_signal(signal.SIGTERM)
+            met.append("went on")
+
+    terminated(work)
+    assert met == ["went on"]
+
+
+def test_a_forked_process_ends_of_sigterm_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[None] = []
+    monkeypatch.setattr(interrupts, "_interrupt_all", lambda: asked.append(None))
+    with warnings.catch_warnings(), stopping_queries():
+        warnings.simplefilter("ignore")  # of threads in a process that forks
+        child = os.fork()
+        if not child:
+            os.kill(os.getpid(), signal.SIGTERM)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == -signal.SIGTERM
+    assert asked == []
+
+
+def test_a_sigterm_of_somebody_else_stays_so() -> None:
+    seen: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: seen.append(number))
+    try:
+        with stopping_queries():
+            signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    assert seen == [signal.SIGTERM]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import re
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -22,6 +21,7 @@ from cb_trace.capture.provenance import Provenance
 from cb_trace.capture.ranges import ModuleRanges
 from cb_trace.capture.step import Step, raising
 from cb_trace.capture.tree import ModuleTree
+from cb_trace.parts import scratch_folder
 from cb_trace.replay.timing import synchronize
 
 DEVICE_WORK = ("kernel", "gpu_memcpy", "gpu_memset")
@@ -130,8 +130,8 @@ def same_kernels(
 
 
 def _kernels_of(step: Step, options: RecordOptions) -> Counter[str]:
-    with tempfile.TemporaryDirectory(prefix="cb-trace-") as folder:
-        target = Path(folder) / "plain.json.gz"
+    with scratch_folder() as folder:
+        target = folder / "plain.json.gz"
         count = 1 if options.graphed else options.steps
         profile_steps(step, device_of(options.device), steps=count, target=target)
         return kernel_names(target)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from cb_trace.bundle import is_bundle, pack_bundle
 from cb_trace.errors import CbTraceError
+from cb_trace.parts import folder_beside
 
 
 @contextmanager
@@ -22,18 +21,17 @@ def bundle_at(target: Path, *, force: bool = False) -> Iterator[Path]:
     """
     check_target(target, force=force)
     target = target.absolute()  # a step may leave this working folder
-    try:
-        folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    except OSError as error:
-        raise CbTraceError(
-            f"cannot write in {target.parent}: {error.strerror}", hint="choose another with -o"
-        ) from error
-    try:
-        folder.chmod(0o755)
+    with ExitStack() as stack:
+        try:
+            part = stack.enter_context(folder_beside(target))
+        except OSError as error:
+            raise CbTraceError(
+                f"cannot write in {target.parent}: {error.strerror}", hint="choose another with -o"
+            ) from error
+        folder = part / "bundle"
+        folder.mkdir()
         yield folder
         _place(folder, target)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def check_target(target: Path, *, force: bool = False) -> None:
@@ -57,8 +55,10 @@ def check_target(target: Path, *, force: bool = False) -> None:
 
 def _place(folder: Path, target: Path) -> None:
     if target.suffix == ".zip":
-        pack_bundle(folder, target)
+        packed = folder.with_name(target.name)
+        pack_bundle(folder, packed)
+        packed.replace(target)
         return
     if target.exists():
-        shutil.rmtree(target)
+        target.rename(folder.with_name("before"))  # where it is removed with the rest
     folder.rename(target)

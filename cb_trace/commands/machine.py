@@ -10,16 +10,15 @@ import os
 import platform
 import shutil
 import statistics
-import tempfile
 import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from cb_trace.commands.options import default_device, installed, quieten_profiler
+from cb_trace.parts import scratch_folder
 from cb_trace.version import VERSION
 
 if TYPE_CHECKING:
@@ -162,11 +161,11 @@ def _probe(device: torch.device, work: _Work) -> dict[str, Any]:
     activities = [ProfilerActivity.CPU]
     if device.type == "cuda":
         activities.append(ProfilerActivity.CUDA)
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+    with scratch_folder() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with profile(activities=activities, with_stack=True) as profiler, record_function(_RANGE):
             work.run()
-        target = Path(folder) / "probe.json"
+        target = folder / "probe.json"
         profiler.export_chrome_trace(str(target))
         trace: dict[str, Any] = json.loads(target.read_text("utf-8", "replace"))
     return trace

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,13 +43,14 @@ def command(*, profile: Path, port: int, rank: int | None, ui: Path | None, open
     """
     import webbrowser
 
+    from cb_trace.parts import scratch_folder
     from cb_trace.reporters.html_serve import open_report_server
     from cb_trace.reporters.perfetto_ui import find_ui
     from cb_trace.store import open_profile
 
     folder = find_ui(ui)
-    with open_profile(profile) as connection, tempfile.TemporaryDirectory() as scratch:
-        site = site_of(connection, profile, rank, folder, Path(scratch))
+    with open_profile(profile) as connection, scratch_folder() as scratch:
+        site = site_of(connection, profile, rank, folder, scratch)
         with open_report_server(port, site) as server:
             click.echo(server.address)
             say("Ctrl-C ends it" + ("" if folder else "; no Perfetto UI at hand"))

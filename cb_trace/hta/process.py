@@ -7,10 +7,11 @@ import os
 import site
 import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from cb_trace.parts import scratch_folder
 
 if TYPE_CHECKING:
     import polars as pl
@@ -60,8 +61,7 @@ def read(trace: Path, *, rounded: bool, analyses: tuple[str, ...], timeout_s: in
     suffix = suffix_of(trace)
     if suffix is None:
         return not_read("HTA reads JSON, plain or gzip, and nothing else", rounded=rounded)
-    with tempfile.TemporaryDirectory(prefix="cb-trace-hta-") as name:
-        folder = Path(name)
+    with scratch_folder() as folder:
         given = folder / f"trace{suffix}"
         given.symlink_to(trace.resolve())
         request = {"trace": str(given), "rounded": rounded, "analyses": analyses}

@@ -6,10 +6,10 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 
 from cb_trace.errors import CbTraceError
+from cb_trace.parts import scratch_folder
 from cb_trace.reporters.whole_file import write_whole
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -29,8 +29,8 @@ def write(svg: str, target: Path) -> None:
             "png needs Chromium or Chrome, which this machine does not have",
             hint="use --format svg",
         )
-    with tempfile.TemporaryDirectory() as folder:
-        page, picture = Path(folder, "icicle.html"), Path(folder, "icicle.png")
+    with scratch_folder() as folder:
+        page, picture = folder / "icicle.html", folder / "icicle.png"
         page.write_text(
             '<!doctype html><meta charset="utf-8">'
             f"<style>body{{margin:0}}svg{{display:block}}</style>{svg}",

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from cb_trace.errors import CbTraceError
 from cb_trace.interrupts import interruptible
-from cb_trace.store.draft import Draft, part_beside, remove_part
+from cb_trace.parts import part_beside, remove_part
+from cb_trace.store.draft import Draft
 from cb_trace.store.opening import open_profile
 from cb_trace.store.template import run_script
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import errno
-import glob
 import os
-import re
-import shutil
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +16,7 @@ from cb_trace.columns import polars_schema
 from cb_trace.errors import CbTraceError
 from cb_trace.files import check_output
 from cb_trace.interrupts import interruptible
+from cb_trace.parts import part_beside, remove_part
 from cb_trace.store.template import empty_profile, run_script
 
 if TYPE_CHECKING:
@@ -183,43 +181,3 @@ def _new_database(part: Path, target: Path) -> DuckDBPyConnection:
         raise CbTraceError(
             f"cannot write {target}: {cause}", hint="choose a folder you can write to"
         ) from error
-
-
-def part_beside(target: Path) -> Path:
-    """A new name for a profile in the making; what a killed process left of one is removed."""
-    for left in target.parent.glob(f".{glob.escape(target.name)}.*.part"):
-        if _abandoned(left):
-            remove_part(left)
-    return target.with_name(f".{target.name}.{os.getpid()}-{os.urandom(4).hex()}.part")
-
-
-def _abandoned(part: Path) -> bool:
-    """Whether the process that wrote a part is gone; one on another machine holds a lock."""
-    writer = re.search(r"\.(\d+)-[0-9a-f]+\.part$", part.name)
-    if writer is None or os.name != "posix":  # elsewhere signal 0 would end the process
-        return False
-    try:
-        os.kill(int(writer[1]), 0)
-    except ProcessLookupError:
-        return not _locked(part)
-    except (OSError, OverflowError):
-        return False
-    return False
-
-
-def _locked(part: Path) -> bool:
-    try:
-        import fcntl
-
-        with part.open("r+b") as stream:
-            fcntl.lockf(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (ImportError, OSError):
-        return True
-    return False
-
-
-def remove_part(part: Path) -> None:
-    for leftover in (part, part.with_name(f"{part.name}.wal")):
-        with suppress(OSError):
-            leftover.unlink(missing_ok=True)
-    shutil.rmtree(f"{part}.tmp", ignore_errors=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 
+from cb_trace.parts import scratch_folder
 from cb_trace.trace.document import Document
 from cb_trace.trace.source import Source
 
@@ -27,18 +27,19 @@ class Unpacked:
         self.document = Document(file.name)
         self.old_names = False  # the names of 2021; see source_exact.sql
         self.folder = Path()
+        self._scratch = ExitStack()
         self._ahead = ThreadPoolExecutor(1)
         self._upcoming: Future[list[Path]] | None = None
         self._files = self._cut()
 
     def __enter__(self) -> Unpacked:
-        self.folder = Path(tempfile.mkdtemp(prefix="cb-trace-"))
+        self.folder = self._scratch.enter_context(scratch_folder())
         self._upcoming = self._submit(_FIRST_GROUP)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._ahead.shutdown(cancel_futures=True)
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self._scratch.close()
 
     def groups(self) -> Iterator[list[Path]]:
         """Yield files of a JSON list each, in order; whoever takes them removes them.

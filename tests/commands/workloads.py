@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from cb_trace.providers import Workload
 
@@ -19,8 +20,8 @@ class Pair(nn.Module):
         self.first = nn.Linear(8, 8)
         self.second = nn.Linear(8, 8)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y: torch.Tensor = self.second(torch.relu(self.first(x)))
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.second(torch.relu(self.first(x)))
         return y
 
 
@@ -59,3 +60,43 @@ def without_data() -> Workload:
 
 def stopped() -> Workload:
     raise KeyboardInterrupt
+
+
+class Waiting(nn.Module):
+    """Says that it runs, in the step or alone, and never comes to an end."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__()
+        self.where, self.inner = where, Inner(where)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.where == "step":
+            _wait()
+        Inner.in_step = True
+        try:
+            out: Tensor = self.inner(x)
+        finally:
+            Inner.in_step = False
+        return out
+
+
+class Inner(nn.Module):
+    in_step = False
+
+    def __init__(self, where: str) -> None:
+        super().__init__()
+        self.where = where
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.where == "alone" and not Inner.in_step:
+            _wait()
+        return x * 2
+
+
+def _wait() -> None:
+    print("waiting", file=sys.stderr, flush=True)
+    threading.Event().wait()
+
+
+def waiting(where: str = "step") -> tuple[nn.Module, tuple[Tensor, ...]]:
+    return Waiting(where), (torch.ones(3),)
