@@ -111,7 +111,7 @@ def test_arrows_of_a_cpu_recording_lead_to_operators_once(cli: Cli, tmp_path: Pa
 
 
 def test_a_module_cuts_the_file_to_what_happens_around_it(cli: Cli, tmp_path: Path) -> None:
-    """Two calls far apart; what touches the first stays whole, the rest goes."""
+    """What touches the first call stays whole, the rest goes: kernels of the one after it, too."""
     events = [
         annotation("ProfilerStep#0", 0.0, 5000.0),
         annotation("cb:<root>", 1.0, 4900.0),
@@ -119,6 +119,9 @@ def test_a_module_cuts_the_file_to_what_happens_around_it(cli: Cli, tmp_path: Pa
         op("aten::mm", 11.0, 8.0),
         launch(12.0, 2.0, 1),
         kernel("early_kernel", 100.0, 40.5, 1),  # after its call has returned
+        annotation("cb:next", 60.0, 50.0),  # from the very end of the first
+        launch(62.0, 2.0, 3),
+        kernel("next_kernel", 3000.0, 5.0, 3),
         annotation("cb:late", 4000.0, 50.0),
         op("aten::relu", 4011.0, 8.0),
         launch(4012.0, 2.0, 2),
@@ -127,8 +130,8 @@ def test_a_module_cuts_the_file_to_what_happens_around_it(cli: Cli, tmp_path: Pa
     write_trace(tmp_path / "trace.json.gz", events)
     assert cli("ingest", tmp_path / "trace.json.gz", "-o", tmp_path / "t.duckdb").status == 0
     theirs, ours, _ = annotated(cli, tmp_path / "t.duckdb", "-m", "early")
-    assert theirs == [event for event in events if event["ts"] < 4000]
-    assert {event["name"] for event in ours if event["ph"] == "X"} == {"(trace)", "early"}
+    assert theirs == [event for event in events if event["ts"] < 3000]
+    assert {event["name"] for event in ours if event["ph"] == "X"} == {"(trace)", "early", "next"}
     assert [event["ts"] for event in ours if event["ph"] == "f"] == [100.0]
     theirs, _, _ = annotated(cli, tmp_path / "t.duckdb", "-m", "early", "--whole")
     assert theirs == events
