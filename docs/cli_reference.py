@@ -12,8 +12,9 @@ Every command with its options, as `--help` prints it. This page is made by
 `python docs/cli_reference.py > docs/cli.md`; a test keeps it equal to the code.
 
 Results go to stdout, progress and notes to stderr. Exit status: 0 fine, 1 a threshold was crossed,
-2 usage or unreadable input, 130 interrupted. A user's mistake is one line and, where there is one,
-a second with the next step. Colour only on a terminal, and not where `NO_COLOR` is set.
+2 usage or unreadable input, 130 interrupted, 143 ended by SIGTERM. A user's mistake is one line
+and, where there is one, a second with the next step. Colour only on a terminal, and not where
+`NO_COLOR` is set.
 """
 
 
