@@ -28,6 +28,17 @@ def part_beside(target: Path) -> Path:
 
 
 @contextmanager
+def whole(target: Path) -> Iterator[Path]:
+    """A file to write that takes its target's place when the block ends well."""
+    part = part_beside(target)
+    try:
+        yield part
+        part.replace(target)
+    finally:
+        remove_part(part)
+
+
+@contextmanager
 def folder_beside(target: Path) -> Iterator[Path]:
     """A folder on the disk of a target, for this process alone and gone afterwards.
 

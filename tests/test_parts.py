@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from cb_trace.capture.output import bundle_at
-from cb_trace.parts import folder_beside, scratch_folder
+from cb_trace.parts import folder_beside, scratch_folder, whole
 
 SPAWN = multiprocessing.get_context("spawn")
 
@@ -82,3 +82,22 @@ def test_what_is_locked_stays_though_no_process_here_has_its_number(tmp_path: Pa
     holder.join()
     with folder_beside(tmp_path / "a.zip"):
         assert not part.exists()
+
+
+def killed_writer(target: Path) -> None:
+    with whole(target) as part:
+        part.write_text("new")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    target = tmp_path / "page.html"
+    target.write_text("old")
+    ended(killed_writer, target)
+    assert target.read_text() == "old"
+    assert len(list(tmp_path.iterdir())) == 2
+    with whole(target) as part:
+        part.write_text("new")
+        assert set(tmp_path.iterdir()) == {target, part}
+    assert target.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [target]

@@ -20,6 +20,7 @@ import torch
 from cb_trace.accounts import CeilingRecord
 from cb_trace.decode import build
 from cb_trace.errors import CbTraceError
+from cb_trace.parts import whole
 from cb_trace.replay.flush import CACHES, last_level_cache_bytes
 from cb_trace.replay.graph import capture_graph
 from cb_trace.replay.memory import free_bytes
@@ -75,10 +76,9 @@ def write_ceilings(target: Path, device_name: str, ceilings: list[CeilingRecord]
         "device_name": device_name,
         "ceilings": [asdict(ceiling) for ceiling in ceilings],
     }
-    part = target.with_name(f".{target.name}.part")
     try:
-        part.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-        part.replace(target)
+        with whole(target) as part:
+            part.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     except OSError as error:
         raise CbTraceError(f"cannot write {target}: {error.strerror}") from error
 

@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from cb_trace.errors import CbTraceError
 from cb_trace.files import located_path, original_trace, readable
+from cb_trace.parts import whole
 from cb_trace.reporters import perfetto_events as events
 from cb_trace.reporters import perfetto_rows as rows
 from cb_trace.reporters.modules import find_module
@@ -216,9 +217,8 @@ def _written(target: Path) -> Iterator[IO[bytes]]:
     """A file that appears under its name only when it is whole."""
     from isal import igzip
 
-    part = target.with_name(f".{target.name}.part")
     try:
-        with part.open("wb") as raw:
+        with whole(target) as part, part.open("wb") as raw:
             if target.suffix != ".gz":
                 yield raw
             else:
@@ -226,10 +226,7 @@ def _written(target: Path) -> Iterator[IO[bytes]]:
                 packed: Any = igzip.IGzipFile("", "wb", fileobj=raw, mtime=0)  # type: ignore[no-untyped-call]
                 with packed as out:
                     yield out
-        part.replace(target)
     except OSError as error:
         raise CbTraceError(
             f"cannot write {target}: {error.strerror or error}", hint="choose another with -o"
         ) from error
-    finally:
-        part.unlink(missing_ok=True)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import secrets
-from contextlib import suppress
 from pathlib import Path
 
 from cb_trace.errors import CbTraceError
+from cb_trace.parts import whole
 
 
 def write_whole(target: Path, content: bytes) -> None:
@@ -14,14 +13,10 @@ def write_whole(target: Path, content: bytes) -> None:
 
     :raises CbTraceError: the folder cannot be written.
     """
-    part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     try:
-        part.write_bytes(content)
-        part.replace(target)
+        with whole(target) as part:
+            part.write_bytes(content)
     except OSError as error:
         raise CbTraceError(
             f"cannot write {target}: {error.strerror}", hint="choose another with -o"
         ) from error
-    finally:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)

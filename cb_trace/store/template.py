@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cb_trace import engine
+from cb_trace.parts import whole
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -102,13 +103,9 @@ def _kept() -> Path | None:
 
 def _keep(part: Path, kept: Path) -> None:
     """Keep a copy, whole or not at all, in place of those of other versions."""
-    draft = kept.with_name(f".{os.urandom(4).hex()}.part")
     with suppress(OSError):
         kept.parent.mkdir(parents=True, exist_ok=True)
         for older in kept.parent.glob("empty-*.duckdb"):
             older.unlink(missing_ok=True)
-        try:
+        with whole(kept) as draft:
             shutil.copyfile(part, draft)
-            draft.replace(kept)
-        finally:
-            draft.unlink(missing_ok=True)
