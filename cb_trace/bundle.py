@@ -26,6 +26,7 @@ from cb_trace.files import (
     stored_path,
 )
 from cb_trace.notes import Note
+from cb_trace.parts import whole
 
 # Of this interface, what stands in files of its own.
 __all__ = [
@@ -315,15 +316,10 @@ def write_bundle(folder: Path, manifest: Manifest) -> None:
 
 def pack_bundle(folder: Path, target: Path) -> None:
     """Zip a bundle folder to ``target``, by a temporary file and a rename."""
-    part = target.with_name(f".{target.name}.part")
-    try:
-        with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
-            for file in sorted(p for p in folder.rglob("*") if p.is_file()):
-                stored = zipfile.ZIP_STORED if file.suffix == ".gz" else zipfile.ZIP_DEFLATED
-                archive.write(file, file.relative_to(folder).as_posix(), stored)
-        part.replace(target)
-    finally:
-        part.unlink(missing_ok=True)
+    with whole(target) as part, zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in sorted(p for p in folder.rglob("*") if p.is_file()):
+            stored = zipfile.ZIP_STORED if file.suffix == ".gz" else zipfile.ZIP_DEFLATED
+            archive.write(file, file.relative_to(folder).as_posix(), stored)
 
 
 # --- reading ----------------------------------------------------------------------------------

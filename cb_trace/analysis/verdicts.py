@@ -211,9 +211,8 @@ def verdicts(
     owned_rows = bounded_parts(partition, cost_bounds, module).rows(named=True)
     places = [(row["module_id"], row["phase"], row["deployment"]) for row in owned_rows]
     skipped, split = _skipped(replay), _terms(term)
-    hot, graph = (_placed(_walls(replay, one), places) for one in ("hot", "graph"))
-    fill_containers(graph, places, partition, module, Interval.__add__)
-    summed = fill_containers(hot, places, partition, module, Interval.__add__)
+    hot, summed = _alone(replay, "hot", places, partition, module)
+    graph, _ = _alone(replay, "graph", places, partition, module)
     costs = {place: owned["ns"] for place, owned in zip(places, owned_rows, strict=True)}
     children, known = children_of(module), {(place[0], place[2]) for place in hot}
     rows = []
@@ -236,6 +235,18 @@ def verdicts(
         )
         rows.append((run_id, *place, verdict(figures)))
     return pl.DataFrame(rows, schema=polars_schema("verdict"), orient="row")
+
+
+def _alone(
+    replay: pl.DataFrame,
+    condition: str,
+    places: Sequence[Placed],
+    partition: pl.DataFrame,
+    module: pl.DataFrame,
+) -> tuple[dict[Placed, Interval], set[Placed]]:
+    """The walls in a condition, those of containers added up; and of whom they are such sums."""
+    walls = _placed(_walls(replay, condition), places)
+    return walls, fill_containers(walls, places, partition, module, Interval.__add__)
 
 
 def _placed(

@@ -55,9 +55,7 @@ def check_target(target: Path, *, force: bool = False) -> None:
 
 def _place(folder: Path, target: Path) -> None:
     if target.suffix == ".zip":
-        packed = folder.with_name(target.name)
-        pack_bundle(folder, packed)
-        packed.replace(target)
+        pack_bundle(folder, target)
         return
     if target.exists():
         target.rename(folder.with_name("before"))  # where it is removed with the rest

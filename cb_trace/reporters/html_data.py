@@ -216,13 +216,14 @@ def _terms(
     table: dict[str, list[Any]] = {}
     for row in fetch(
         connection,
-        "report_terms",
+        "error_terms",
         run_id=run.run_id,
         deployment=one.deployment,
         phase=one.phase,
+        path=None,
     ):
         place = places.get(row["path"])
-        if place is None or row["kind"] not in TERMS:
+        if place is None or row["us"] is None or row["kind"] not in TERMS:
             continue
         for ending in ("us", "low_us", "high_us"):
             column = table.setdefault(f"{row['kind']}_{ending}", [None] * len(places))

@@ -44,7 +44,10 @@ def read_terms(
 ) -> list[Term]:
     """The terms of one module, in the order of :data:`KINDS`; empty where it has none."""
     given = {"run_id": run_id, "deployment": deployment, "phase": phase, "path": path}
-    found = {row["kind"]: Term(**row) for row in fetch(connection, "compare_terms", **given)}
+    found = {
+        row["kind"]: Term(row["kind"], row["us"], row["low_us"], row["high_us"])
+        for row in fetch(connection, "error_terms", **given)
+    }
     return [found[kind] for kind in KINDS if kind in found]
 
 

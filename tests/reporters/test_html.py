@@ -14,6 +14,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 import cb_trace
@@ -65,6 +66,16 @@ def test_a_fused_kernel_is_a_mean_over_all_steps(tmp_path: Path) -> None:
     fused = document["fused"]
     assert (fused["us"], fused["kernels"]) == ([2.0, 1.0], [0.5, 0.5])
     assert unattributed == [Unattributed("c", 1, 2_000)]
+
+
+def test_a_recording_without_steps_is_one(tmp_path: Path) -> None:
+    parts: list[tuple[int, int | None, float, str | None]] = [(0, 4, 0.25, None)]
+    profile = _with_kernels(tmp_path / "p.duckdb", parts)
+    with duckdb.connect(profile) as connection:
+        connection.execute("DELETE FROM step; UPDATE kernel SET step = NULL")
+    with open_profile(profile) as connection:
+        fused = read_report(connection, tmp_path)["fused"]
+    assert (fused["us"], fused["kernels"]) == ([6.0, 4.0], [1, 1])
 
 
 def _with_kernels(path: Path, parts: list[tuple[int, int | None, float, str | None]]) -> Path:
